@@ -61,42 +61,25 @@ struct block {
     const DLTensor *metadata;      /* [D*D*N,K] */
     const DLTensor *weights;       /* [D*N,K] */
     const DLTensor *counts, *ends; /* [D*E/D], [D*(E/D+1)] */
-    const sy_row_format *coded;    /* NULL, or `format`; rows of the experts and of slots are codes then */
-    sy_row_format format;
+    const sy_row_format *coded;    /* NULL; or rows of the experts and of slots are codes */
     int64_t groups;
     const DLTensor *scales, *slot_scales; /* of them */
 };
 
 /* ---- Calls --------------------------------------------------------------------------------------------- */
 
-struct parts {
-    DLTensor of[DEVICES];
-    int64_t shape[DEVICES][3];
-};
-
-/* The part of every device has this shape; without a tensor there are none. */
-static const DLTensor *split(struct parts *p, const DLTensor *x, int rank, const int64_t *shape)
+/* Without a tensor there are none. */
+static const DLTensor *split(struct mesh_parts *p, const DLTensor *x, int rank, const int64_t *shape)
 {
-    for (size_t d = 0; x && d < DEVICES; d++) {
-        for (int i = 0; i < rank; i++)
-            p->shape[d][i] = shape[i];
-        p->of[d] = sy_tensor((char *)x->data + d * (bench_bytes(x) / DEVICES), x->dtype, rank, p->shape[d]);
-        p->of[d].device = x->device;
-    }
-    return x ? p->of : NULL;
+    return mesh_parts(p, x, DEVICES, NULL, rank, shape);
 }
 
 /* Rows of the experts, like those of x, in this memory. NULL: there is no such tensor. */
-static const DLTensor *split_away(struct parts *p, const struct block *b, const DLTensor *x, void *data)
+static const DLTensor *split_away(struct mesh_parts *p, const struct block *b, const DLTensor *x, void *data)
 {
-    for (int d = 0; x && d < DEVICES; d++) {
-        const size_t row_bytes = (size_t)x->shape[1] * (x->dtype.bits / 8);
-        p->shape[d][0] = b->first[d + 1] - b->first[d];
-        p->shape[d][1] = x->shape[1];
-        p->of[d] = sy_tensor((char *)data + (size_t)b->first[d] * row_bytes, x->dtype, 2, p->shape[d]);
-        p->of[d].device = x->device;
-    }
-    return x ? p->of : NULL;
+    DLTensor away = x ? *x : (DLTensor){0};
+    away.data = data;
+    return mesh_parts(p, &away, DEVICES, b->first, 2, x ? x->shape : NULL);
 }
 
 static bool on_device(const struct block *b)
@@ -108,7 +91,7 @@ static bool on_device(const struct block *b)
 static sy_status dispatch_to(const struct bench_call *c, void *data, const DLTensor *scales)
 {
     const struct block *const b = c->args;
-    struct parts own, indices, remote, metadata, counts, ends, away;
+    struct mesh_parts own, indices, remote, metadata, counts, ends, away;
     int64_t mapping_shape[] = {b->experts, DEVICES};
     const DLTensor mapping = sy_tensor(b->mesh.mapping, SY_U16, 2, mapping_shape);
     return sy_all_to_all_dispatch(
@@ -157,7 +140,7 @@ static sy_status route_there(const struct bench_call *c)
 static sy_status call_combine(const struct bench_call *c)
 {
     const struct block *const b = c->args;
-    struct parts remote, weights, out, scales, out_scales;
+    struct mesh_parts remote, weights, out, scales, out_scales;
     const sy_status routed = on_device(b) && !b->routed_there ? route_there(c) : SY_OK;
     if (routed != SY_OK)
         return routed;
@@ -185,53 +168,36 @@ static int64_t row_of(const struct block *b, int64_t t, int64_t k)
     return b->first[mesh_case_device(&b->mesh, b->mesh.indices[at])] + b->mesh.row[at];
 }
 
-/* Rows of `bytes` of all tokens, to those of the experts. */
-static void send_rows(const struct block *b, const char *own, char *out, size_t bytes)
-{
-    const int64_t all = DEVICES * b->tokens, row = (int64_t)bytes;
-    if (b->layout == SY_LAYOUT_EXPERT) {
-        if (b->expert_rows > 0)
-            memset(out, 0, (size_t)b->first[DEVICES] * bytes);
-        for (int64_t t = 0; t < all; t++)
-            for (int64_t k = 0; k < b->k; k++)
-                memcpy(out + row_of(b, t, k) * row, own + t * row, bytes);
-        return;
-    }
-    for (int d = 0; d < DEVICES; d++) {
-        char *next = out + b->first[d] * row;
-        for (int64_t t = 0; t < all; t++) {
-            const bool hit = mesh_case_hits(&b->mesh, t, d);
-            if (hit)
-                memcpy(next, own + t * row, bytes);
-            else if (b->layout == SY_LAYOUT_PADDED)
-                memset(next, 0, bytes);
-            next += hit || b->layout == SY_LAYOUT_PADDED ? row : 0;
-        }
-    }
-}
-
-/* Codes and scales of all tokens are made in scratch. */
+/* Rows of all tokens to those of the experts. */
 static void plain_dispatch(const struct bench_call *c)
 {
     const struct block *const b = c->args;
+    const struct bench_moved from = bench_moved(c, b->own, c->scratch);
     const int64_t all = DEVICES * b->tokens;
-    if (!b->coded) {
-        send_rows(b, b->own->data, b->remote->data, (size_t)b->hidden * sizeof(uint16_t));
-        return;
+    if (b->expert_rows > 0) {
+        memset(b->remote->data, 0, bench_bytes(b->remote));
+        memset(b->coded ? b->scales->data : b->remote->data, 0, bench_bytes(b->scales));
     }
-    const size_t scale_bytes = (size_t)b->groups * (b->scales->dtype.bits / 8);
-    char *const scales = c->scratch, *const codes = scales + (size_t)all * scale_bytes;
-    bench_quantize(b->own, &b->format, (unsigned char *)codes, scales, all * b->groups);
-    send_rows(b, codes, b->remote->data, (size_t)b->hidden);
-    send_rows(b, scales, b->scales->data, scale_bytes);
+    for (int64_t t = 0; t < all && b->layout == SY_LAYOUT_EXPERT; t++)
+        for (int64_t k = 0; k < b->k; k++)
+            bench_move(&from, t, b->remote, b->scales, row_of(b, t, k));
+    for (int d = 0; d < DEVICES && b->layout != SY_LAYOUT_EXPERT; d++) {
+        int64_t next = b->first[d];
+        for (int64_t t = 0; t < all; t++) {
+            const bool hit = mesh_case_hits(&b->mesh, t, d);
+            if (hit || b->layout == SY_LAYOUT_PADDED)
+                bench_move(&from, hit ? t : -1, b->remote, b->scales, next);
+            next += hit || b->layout == SY_LAYOUT_PADDED;
+        }
+    }
 }
 
 /* Number h of a row of the experts. */
 static float number_of(const struct block *b, int64_t row, int64_t h)
 {
     const int64_t at = row * b->hidden + h;
-    return b->coded ? bench_decoded(&b->format, b->remote, b->scales, at)
-                    : bench_bf16_value(((const uint16_t *)b->remote->data)[at]);
+    return b->coded ? bench_decoded(b->coded, b->remote, b->scales, at)
+                    : bf16_to_float(((const uint16_t *)b->remote->data)[at]);
 }
 
 /* The row of choice k of token t, from x, to its slot. */
@@ -258,7 +224,7 @@ static void plain_combine(const struct bench_call *c)
             float sum = 0;
             for (int64_t k = 0; k < b->k; k++)
                 sum += weights[t * b->k + k] * number_of(b, row_of(b, t, k), h);
-            out[t * b->hidden + h] = bench_bf16_round(sum);
+            out[t * b->hidden + h] = bf16_from_float(sum);
         }
     }
 }
@@ -279,20 +245,6 @@ static const char *check_dispatch(const struct bench_call *c)
 
 /* ---- Data ---------------------------------------------------------------------------------------------- */
 
-/* Rows on the experts' side: all tokens, those that were sent, or one for each choice. */
-static void count_rows(struct block *b)
-{
-    const struct mesh_case *const m = &b->mesh;
-    for (int d = 0; d < DEVICES; d++) {
-        int64_t rows = b->layout == SY_LAYOUT_EXPERT   ? m->rows[d]
-                       : b->layout == SY_LAYOUT_PADDED ? DEVICES * m->tokens
-                                                       : 0;
-        for (int p = 0; p < DEVICES && b->layout == SY_LAYOUT_PACKED; p++)
-            rows += m->sent[p * DEVICES + d];
-        b->first[d + 1] = b->first[d] + rows;
-    }
-}
-
 static BENCH_FILLER(fill_chosen)
 {
     const struct block *const b = c->args;
@@ -311,7 +263,7 @@ static bool make_mesh(struct bench_call *c)
     b->experts = bench_size(c, "E=");
     b->k = bench_size(c, "K=");
     b->hidden = bench_size(c, "H=");
-    b->coded = bench_row_format(c, &b->format);
+    b->coded = c->format;
     b->groups = b->coded ? bench_groups(b->coded, b->hidden) : 0;
     if (!mesh_case_make(&b->mesh, DEVICES, b->tokens, b->experts, b->k, 70) ||
         sy_comm_create_local(&b->comm, (sy_mesh){1, DEVICES}, NULL) != SY_OK ||
@@ -323,7 +275,7 @@ static bool make_mesh(struct bench_call *c)
     b->expert_rows = bench_size(c, "X=");
     if (b->expert_rows > 0)
         mesh_case_space(&b->mesh, b->expert_rows);
-    count_rows(b);
+    mesh_case_first(&b->mesh, b->layout, b->first);
     bench_in(c, &b->indices, SY_U16, DIMS(DEVICES * b->tokens, b->k), BENCH_ONCE, fill_chosen, 0);
     if (b->layout == SY_LAYOUT_EXPERT) {
         bench_in(c, &b->counts, SY_I64, DIMS(b->experts), BENCH_ONCE, NULL, 0);
@@ -331,11 +283,6 @@ static bool make_mesh(struct bench_call *c)
     }
     return bench_in(c, &b->metadata, SY_U16, DIMS(DEVICES * (DEVICES * b->tokens), b->k), BENCH_ONCE, NULL,
                     0);
-}
-
-static DLDataType code_type(const struct block *b)
-{
-    return b->format.q_type.code == kDLInt ? SY_I8 : SY_U8;
 }
 
 /* Rows that are copied, and rows that are filled. */
@@ -346,14 +293,11 @@ static void make_dispatch(struct bench_call *c)
         return;
     bench_in(c, &b->own, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden), BENCH_COPIES,
              b->coded ? fill_normal : fill_numbers, b->coded ? 10 : 0);
-    bench_room(c, &b->remote, b->coded ? code_type(b) : SY_BF16, DIMS(b->first[DEVICES], b->hidden),
-               BENCH_COPIES);
-    size_t row = (size_t)b->hidden * sizeof(uint16_t);
-    const size_t token = row;
+    bench_room(c, &b->remote, b->coded ? SY_U8 : SY_BF16, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES);
+    const size_t row = bench_moved_bytes(c, b->hidden), token = (size_t)b->hidden * sizeof(uint16_t);
     if (b->coded) {
         bench_room(c, &b->scales, bench_scale_type(b->coded), DIMS(b->first[DEVICES], b->groups),
                    BENCH_COPIES);
-        row = (size_t)b->hidden + (size_t)b->groups * (bench_scale_type(b->coded).bits / 8);
         bench_scratch(c, (size_t)(DEVICES * b->tokens) * row);
     }
     const int64_t copied = b->layout == SY_LAYOUT_PADDED ? mesh_case_sent(&b->mesh)
@@ -373,26 +317,22 @@ static void make_combine(struct bench_call *c)
     if (!make_mesh(c))
         return;
     bench_room(c, &b->own, SY_BF16, DIMS(DEVICES * b->tokens, b->hidden), b->sum ? BENCH_COPIES : BENCH_ONCE);
-    bench_filler *const fill = b->coded ? fill_codes : fill_numbers;
-    const DLDataType type = b->coded ? code_type(b) : SY_BF16;
+    const DLDataType type = b->coded ? SY_U8 : SY_BF16;
     if (!b->sum)
         bench_room(c, &b->slots, type, DIMS(DEVICES * b->k * b->tokens, b->hidden), BENCH_COPIES);
     if (!b->sum && b->coded)
         bench_room(c, &b->slot_scales, bench_scale_type(b->coded),
                    DIMS(DEVICES * b->k * b->tokens, b->groups), BENCH_COPIES);
-    if (b->coded)
-        bench_in(c, &b->scales, bench_scale_type(b->coded), DIMS(b->first[DEVICES], b->groups), BENCH_COPIES,
-                 fill_scales, 0);
     bench_in(c, &b->weights, SY_F32, DIMS(DEVICES * b->tokens, b->k), BENCH_ONCE, fill_unit, 100);
-    if (!bench_in(c, &b->remote, type, DIMS(b->first[DEVICES], b->hidden), BENCH_COPIES, fill, 0))
+    if (!bench_rows(c, &b->remote, &b->scales, b->first[DEVICES], b->hidden))
         return;
     if (call_dispatch(c) != SY_OK)
         bench_fault(c, sy_ctx_error(c->ctx));
-    fill(c, b->remote, 0, 72);
+    (b->coded ? fill_codes : fill_numbers)(c, b->remote, 0, 72);
     if (b->coded)
         fill_scales(c, b->scales, 0, 73);
-    size_t moved = bench_bytes(b->remote) + bench_bytes(b->sum ? b->own : b->slots);
-    moved += b->coded ? bench_bytes(b->scales) + (b->sum ? 0 : bench_bytes(b->slot_scales)) : 0;
+    const size_t moved = bench_bytes(b->remote) + bench_bytes(b->scales) +
+                         (b->sum ? bench_bytes(b->own) : bench_bytes(b->slots) + bench_bytes(b->slot_scales));
     c->limit.copy_bytes = moved / 2;
     c->bytes = (double)moved;
 }

@@ -219,7 +219,8 @@ static int run_all(struct bench *bench, const struct request *request)
     each_case(bench, request, run_case);
     bench_arena_free(&bench->arena); /* the peers need the memory too */
     if (bench->peers) {
-        bench->format->peers(bench);
+        if (bench->format->peers)
+            bench->format->peers(bench);
         for (int i = 0; i < request->n_ops; i++)
             peers_run(bench, request->ops[i]);
         if (bench->n_peers == 0 && bench->n_notes == 0)

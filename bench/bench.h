@@ -16,6 +16,7 @@
 #include <switchyard_describe.h>
 
 #include "cli/emit.h"
+#include "cli/number.h"
 #include "machine.h"
 
 /* ---- Limits -------------------------------------------------------------------------------------------- */
@@ -84,10 +85,11 @@ void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint6
 /* The row of every slot that moe_permute assigns for such a map: slot j of a token is its j-th expert. */
 void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts);
 
-/* bf16 by hand: ordinary numbers, the value of one, and rounding to nearest even of an ordinary number. */
-void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed);
-float bench_bf16_value(uint16_t bits);
-uint16_t bench_bf16_round(float value);
+void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed); /* of either sign, 2^-1 up to 2 */
+void bench_fill_unit(float *data, size_t n, uint64_t seed);    /* [0, 1) */
+
+/* A group of four words of Philox4x32-10. */
+void bench_philox(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t group, uint32_t x[4]);
 
 /* How many sets of buffers of this size evict the first from the caches before it is used again. */
 int64_t bench_sets(size_t bytes_of_one);
@@ -100,8 +102,8 @@ enum { BENCH_DEVICE_COLD = 300 << 20 };
 /* The device of --device. */
 struct bench_device {
     DLDevice device; /* {0}: none, as in the rest */
-    const struct syc_tools *tools;
-    struct syc_timer *timer;
+    const struct sy_cuda_tools *tools;
+    struct sy_cuda_timer *timer;
     sy_device_info info;
 };
 

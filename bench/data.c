@@ -133,22 +133,32 @@ void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t exp
 
 void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed)
 {
-    for (size_t i = 0; i < n; i++) /* either sign, 2^-1 up to 2 */
+    for (size_t i = 0; i < n; i++)
         data[i] = (uint16_t)((bench_random(&seed) & 0x80ffu) | 0x3f00u);
 }
 
-float bench_bf16_value(uint16_t bits)
+void bench_fill_unit(float *data, size_t n, uint64_t seed)
 {
-    float value;
-    memcpy(&value, &(uint32_t){(uint32_t)bits << 16}, sizeof value);
-    return value;
+    for (size_t i = 0; i < n; i++)
+        data[i] = (float)bench_unit(&seed);
 }
 
-uint16_t bench_bf16_round(float value)
+void bench_philox(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t group, uint32_t x[4])
 {
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+    uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    x[0] = group;
+    x[1] = (uint32_t)offset;
+    x[2] = (uint32_t)(offset >> 32);
+    x[3] = stream;
+    for (int round = 0; round < 10; round++) {
+        const uint64_t low = (uint64_t)0xd2511f53u * x[0], high = (uint64_t)0xcd9e8d57u * x[2];
+        x[0] = (uint32_t)(high >> 32) ^ x[1] ^ key[0];
+        x[1] = (uint32_t)high;
+        x[2] = (uint32_t)(low >> 32) ^ x[3] ^ key[1];
+        x[3] = (uint32_t)low;
+        key[0] += 0x9e3779b9u;
+        key[1] += 0xbb67ae85u;
+    }
 }
 
 void bench_shuffle(int32_t *order, int64_t n, uint64_t seed)

@@ -51,10 +51,15 @@ struct bench_text demo_limit_time(const struct demo_step *step)
     return bench_time(step->seconds * step->share);
 }
 
-struct demo_step *demo_measure(struct demo *demo, const char *op,
-                               sy_status (*call)(sy_ctx *ctx, const void *args), const void *args,
-                               double bytes, const struct bench_work *limit)
+static sy_status call(const struct demo *demo, const sy_op_info *op, const void *args)
 {
+    return sy_call_mesh(demo->ctx, demo->comm, op, args, op->args_bytes);
+}
+
+struct demo_step *demo_measure(struct demo *demo, const char *op, const void *args, double bytes,
+                               const struct bench_work *limit)
+{
+    const sy_op_info *const info = sy_op_find(op);
     struct demo_step *const step = demo_begin(demo, op);
     step->bytes = bytes;
     step->limit = limit->read_bytes > 0 ? "read" : limit->fill_bytes > 0 ? "copy and fill" : "copy";
@@ -63,7 +68,7 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
         demo_measure_there(demo, step, args, limit);
         return step;
     }
-    step->good = call(demo->ctx, args) == SY_OK; /* also warms the workspace and touches the outputs */
+    step->good = call(demo, info, args) == SY_OK; /* also warms the workspace and touches the outputs */
     if (!step->good) {
         fprintf(stderr, "switchyard: demo: %s\n", sy_ctx_error(demo->ctx));
         return step;
@@ -74,7 +79,7 @@ struct demo_step *demo_measure(struct demo *demo, const char *op,
         for (int i = 0; i < DEMO_TURNS; i++) {
             bench_limit_seconds(&demo->arena, &forget, demo->ctx);
             const double begin = bench_now();
-            call(demo->ctx, args);
+            call(demo, info, args);
             const double run = bench_now() - begin;
             bench_limit_seconds(&demo->arena, &forget, demo->ctx);
             demo_add_turn(step, limit, run, bench_limit_seconds(&demo->arena, limit, demo->ctx));

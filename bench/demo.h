@@ -126,10 +126,9 @@ void demo_add_turn(struct demo_step *step, const struct bench_work *limit, doubl
 bool demo_share_holds(const struct demo_step *step);
 struct bench_text demo_limit_time(const struct demo_step *step); /* of its bytes */
 
-/* Seconds of `call` and of its limit; a new step with its numbers. */
-struct demo_step *demo_measure(struct demo *demo, const char *op,
-                               sy_status (*call)(sy_ctx *ctx, const void *args), const void *args,
-                               double bytes, const struct bench_work *limit);
+/* Seconds of the call and of its limit; a new step with its numbers. */
+struct demo_step *demo_measure(struct demo *demo, const char *op, const void *args, double bytes,
+                               const struct bench_work *limit);
 
 /* The device, if the command names one, and whether an operator runs there. */
 struct common;

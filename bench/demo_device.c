@@ -53,8 +53,8 @@ static sy_status record(struct demo *demo, const sy_op_info *op, const void *arg
 }
 
 /* Adds the seconds of one limit; none for no bytes. */
-static sy_status add_limit(const struct demo *demo, enum syc_limit limit, size_t n, double *sum, char *text,
-                           size_t bytes)
+static sy_status add_limit(const struct demo *demo, enum sy_cuda_limit limit, size_t n, double *sum,
+                           char *text, size_t bytes)
 {
     const size_t whole = (n < arena_bytes ? n + 15 : arena_bytes) / 16 * 16;
     double seconds = 0;
@@ -72,18 +72,18 @@ static sy_status time_turn(const struct demo *demo, const struct bench_work *lim
 {
     const struct bench_device *const d = &demo->device;
     double unused = 0;
-    sy_status status = add_limit(demo, SYC_FILL, arena_bytes, &unused, text, bytes);
+    sy_status status = add_limit(demo, SY_CUDA_FILL, arena_bytes, &unused, text, bytes);
     if (status == SY_OK)
         status = d->tools->replay(d->timer, run, text, bytes);
     if (status == SY_OK)
-        status = add_limit(demo, SYC_FILL, arena_bytes, &unused, text, bytes);
+        status = add_limit(demo, SY_CUDA_FILL, arena_bytes, &unused, text, bytes);
     *bound = 0;
     if (status == SY_OK)
-        status = add_limit(demo, SYC_COPY, limit->copy_bytes, bound, text, bytes);
+        status = add_limit(demo, SY_CUDA_COPY, limit->copy_bytes, bound, text, bytes);
     if (status == SY_OK)
-        status = add_limit(demo, SYC_FILL, limit->fill_bytes, bound, text, bytes);
+        status = add_limit(demo, SY_CUDA_FILL, limit->fill_bytes, bound, text, bytes);
     if (status == SY_OK)
-        status = add_limit(demo, SYC_READ, limit->read_bytes, bound, text, bytes);
+        status = add_limit(demo, SY_CUDA_READ, limit->read_bytes, bound, text, bytes);
     return status;
 }
 
@@ -95,7 +95,7 @@ void demo_measure_there(struct demo *demo, struct demo_step *step, const void *a
     struct device_tensors tensors;
     char text[256] = "";
     memcpy(moved, args, op->args_bytes);
-    sy_status status = device_send(demo->ctx, demo->device.device, op, moved, &tensors);
+    sy_status status = device_send(demo->ctx, demo->device.device, op, moved, 1, &tensors);
     if (status == SY_OK)
         status = sy_call(demo->ctx, op, moved, op->args_bytes);
     if (status == SY_OK)

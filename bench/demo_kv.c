@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/number.h"
-
 enum { ROW_BYTES = DEMO_KV_ROW * 2 };
 
 /* ---- The past ------------------------------------------------------------------------------------------ */
@@ -73,11 +71,6 @@ static bool make_fresh(struct demo *demo)
 
 /* ---- kv_slots, kv_scatter ------------------------------------------------------------------------------ */
 
-static sy_status call_scatter(sy_ctx *ctx, const void *args)
-{
-    return sy_kv_scatter(ctx, args);
-}
-
 /* The new rows are where the tables say, and no row of the past has changed. */
 static bool scatter_is_right(const struct demo *demo)
 {
@@ -119,7 +112,7 @@ void demo_scatter(struct demo *demo)
     const sy_kv_scatter_args args = {.cache = &cache, .src = &src, .slots = &slots, .check_unique = true};
     const size_t bytes = (size_t)DEMO_TOKENS * ROW_BYTES;
     struct demo_step *const step =
-        demo_measure(demo, "kv_scatter", call_scatter, &args, 2 * (double)bytes + 4.0 * DEMO_TOKENS,
+        demo_measure(demo, "kv_scatter", &args, 2 * (double)bytes + 4.0 * DEMO_TOKENS,
                      &(struct bench_work){.copy_bytes = bytes});
     snprintf(step->what, sizeof step->what,
              "writes %d new rows of %d bytes into a paged cache; kv_slots gives their rows", DEMO_TOKENS,
@@ -167,11 +160,6 @@ static int64_t select_tokens(struct demo *demo)
     return all;
 }
 
-static sy_status call_gather(sy_ctx *ctx, const void *args)
-{
-    return sy_kv_gather(ctx, args);
-}
-
 static bool gather_is_right(const struct demo *demo, const uint16_t *rows)
 {
     for (int b = 0; b < DEMO_TOKENS; b++)
@@ -210,9 +198,9 @@ void demo_gather(struct demo *demo)
                                     .pad = SY_PAD_ZERO,
                                     .out = &out};
     const size_t copied = (size_t)live * ROW_BYTES, filled = (size_t)(all - live) * ROW_BYTES;
-    struct demo_step *const step = demo_measure(
-        demo, "kv_gather", call_gather, &args, 2 * (double)copied + (double)filled + 4.0 * (double)all,
-        &(struct bench_work){.copy_bytes = copied, .fill_bytes = filled});
+    struct demo_step *const step =
+        demo_measure(demo, "kv_gather", &args, 2 * (double)copied + (double)filled + 4.0 * (double)all,
+                     &(struct bench_work){.copy_bytes = copied, .fill_bytes = filled});
     snprintf(step->what, sizeof step->what,
              "fetches what a sparse attention reads: %d rows, up to %d of each sequence", (int)live,
              DEMO_SELECTED);

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "cli/number.h"
-
 enum {
     D = DEMO_DEVICES,
     OWN = DEMO_TOKENS / D,    /* tokens of a device */
@@ -43,17 +41,6 @@ static void set_views(struct views *v, struct demo *demo, uint16_t *tokens, uint
 }
 
 /* ---- all_to_all_dispatch ------------------------------------------------------------------------------- */
-
-struct dispatch {
-    sy_comm *comm;
-    sy_all_to_all_dispatch_args args;
-};
-
-static sy_status call_dispatch(sy_ctx *ctx, const void *call)
-{
-    const struct dispatch *const dispatch = call;
-    return sy_all_to_all_dispatch(ctx, dispatch->comm, &dispatch->args);
-}
 
 /* The experts of each token in ascending order, and the devices that host them. */
 static bool make_mesh(struct demo *demo)
@@ -120,17 +107,16 @@ void demo_dispatch(struct demo *demo)
         return;
     struct views v;
     set_views(&v, demo, demo->hidden, demo->travelled);
-    const struct dispatch call = {demo->comm,
-                                  {.input = v.tokens,
-                                   .expert_indices = v.indices,
-                                   .expert_mapping = &v.hosts,
-                                   .layout = SY_LAYOUT_EXPERT,
-                                   .routing = demo->routing,
-                                   .tokens = v.rows,
-                                   .rows_to = v.traffic}};
+    const sy_all_to_all_dispatch_args args = {.input = v.tokens,
+                                              .expert_indices = v.indices,
+                                              .expert_mapping = &v.hosts,
+                                              .layout = SY_LAYOUT_EXPERT,
+                                              .routing = demo->routing,
+                                              .tokens = v.rows,
+                                              .rows_to = v.traffic};
     const size_t out = DEMO_ROWS * row_bytes;
-    struct demo_step *const step = demo_measure(demo, "all_to_all_dispatch", call_dispatch, &call,
-                                                2 * (double)out, &(struct bench_work){.copy_bytes = out});
+    struct demo_step *const step = demo_measure(demo, "all_to_all_dispatch", &args, 2 * (double)out,
+                                                &(struct bench_work){.copy_bytes = out});
     int64_t sent = 0, abroad = 0;
     for (int i = 0; i < D * D; i++) {
         sent += demo->traffic[i];
@@ -149,17 +135,6 @@ void demo_dispatch(struct demo *demo)
 
 /* ---- all_to_all_combine -------------------------------------------------------------------------------- */
 
-struct combine {
-    sy_comm *comm;
-    sy_all_to_all_combine_args args;
-};
-
-static sy_status call_combine(sy_ctx *ctx, const void *call)
-{
-    const struct combine *const combine = call;
-    return sy_all_to_all_combine(ctx, combine->comm, &combine->args);
-}
-
 void demo_combine(struct demo *demo)
 {
     uint16_t *const sums = demo_take(demo, DEMO_TOKENS, row_bytes);
@@ -167,12 +142,11 @@ void demo_combine(struct demo *demo)
         return;
     struct views v;
     set_views(&v, demo, sums, demo->answers);
-    const struct combine call = {
-        demo->comm,
-        {.input = v.rows, .weights = v.weights, .sum = true, .routing = demo->routing, .output = v.tokens}};
+    const sy_all_to_all_combine_args args = {
+        .input = v.rows, .weights = v.weights, .sum = true, .routing = demo->routing, .output = v.tokens};
     const size_t moved = (DEMO_ROWS + DEMO_TOKENS) * row_bytes;
-    struct demo_step *const step = demo_measure(demo, "all_to_all_combine", call_combine, &call,
-                                                (double)moved, &(struct bench_work){.copy_bytes = moved / 2});
+    struct demo_step *const step = demo_measure(demo, "all_to_all_combine", &args, (double)moved,
+                                                &(struct bench_work){.copy_bytes = moved / 2});
     snprintf(step->what, sizeof step->what,
              "the same from four devices: rows return to the devices of their tokens and are summed");
     demo_print(demo, step, "every sum has the bits of moe_unpermute's",

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/number.h"
-
 /* ---- Products ------------------------------------------------------------------------------------------ */
 
 typedef float lane __attribute__((vector_size(16)));
@@ -130,11 +128,6 @@ static void print_load(struct demo *demo, struct demo_step *step)
              DEMO_ROWS / DEMO_EXPERTS);
 }
 
-static sy_status call_route(sy_ctx *ctx, const void *args)
-{
-    return sy_moe_route(ctx, args);
-}
-
 void demo_route(struct demo *demo)
 {
     if (!make_logits(demo))
@@ -148,7 +141,7 @@ void demo_route(struct demo *demo)
     const size_t cells = (size_t)DEMO_TOKENS * DEMO_EXPERTS, in = cells * 4,
                  out = cells * 5 + sizeof demo->load;
     struct demo_step *const step =
-        demo_measure(demo, "moe_route", call_route, &args, (double)(in + out),
+        demo_measure(demo, "moe_route", &args, (double)(in + out),
                      &(struct bench_work){.copy_bytes = in, .fill_bytes = out - in});
     snprintf(step->what, sizeof step->what, "picks %d of %d experts for each of %d tokens, and weighs them",
              DEMO_K, DEMO_EXPERTS, DEMO_TOKENS);
@@ -160,11 +153,6 @@ void demo_route(struct demo *demo)
 }
 
 /* ---- moe_permute --------------------------------------------------------------------------------------- */
-
-static sy_status call_permute(sy_ctx *ctx, const void *args)
-{
-    return sy_moe_permute(ctx, args);
-}
 
 /* Every row must equal the token given by sorted_indices, and no row may be missing or duplicated. */
 static bool permute_is_right(const struct demo *demo)
@@ -203,7 +191,7 @@ void demo_permute(struct demo *demo)
     const size_t out = (size_t)DEMO_ROWS * DEMO_HIDDEN * 2;
     const double small = 2.0 * DEMO_TOKENS * DEMO_EXPERTS + 4.0 * DEMO_ROWS;
     struct demo_step *const step =
-        demo_measure(demo, "moe_permute", call_permute, &args, (double)out * (DEMO_K + 1) / DEMO_K + small,
+        demo_measure(demo, "moe_permute", &args, (double)out * (DEMO_K + 1) / DEMO_K + small,
                      &(struct bench_work){.copy_bytes = out});
     snprintf(step->what, sizeof step->what,
              "copies each token to its %d experts: %d rows of 4 KiB, grouped by expert", DEMO_K, DEMO_ROWS);
@@ -318,11 +306,6 @@ void demo_experts(struct demo *demo)
 
 /* ---- moe_unpermute ------------------------------------------------------------------------------------- */
 
-static sy_status call_unpermute(sy_ctx *ctx, const void *args)
-{
-    return sy_moe_unpermute(ctx, args);
-}
-
 /* Every sum again, to the last bit: f32, experts ascending, one rounding at the end. */
 static bool unpermute_is_right(const struct demo *demo)
 {
@@ -372,9 +355,8 @@ void demo_unpermute(struct demo *demo)
                                         .tokens = &out};
     const size_t moved = (size_t)(DEMO_ROWS + DEMO_TOKENS) * DEMO_HIDDEN * 2;
     const double small = 6.0 * DEMO_TOKENS * DEMO_EXPERTS + 4.0 * DEMO_ROWS;
-    struct demo_step *const step =
-        demo_measure(demo, "moe_unpermute", call_unpermute, &args, (double)moved + small,
-                     &(struct bench_work){.copy_bytes = moved / 2});
+    struct demo_step *const step = demo_measure(demo, "moe_unpermute", &args, (double)moved + small,
+                                                &(struct bench_work){.copy_bytes = moved / 2});
     snprintf(step->what, sizeof step->what,
              "brings the answers back: each token gets the weighted sum of its %d", DEMO_K);
     demo_print(demo, step, "every sum is right to the last bit, and permuted rows come back unchanged",

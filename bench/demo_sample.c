@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/number.h"
-
 /* A head of rank 16 in place of a vocabulary matrix of 200 MB: the frequency of a token, as 1 / rank, and how well it
    matches the features of the sequence. */
 static void make_logits(const struct demo *demo, const float *tokens, const float *common, uint16_t *logits)
@@ -101,11 +99,6 @@ static void remember(struct demo *demo, const uint16_t *logits, int64_t kept, in
 
 /* ---- sample -------------------------------------------------------------------------------------------- */
 
-static sy_status call_sample(sy_ctx *ctx, const void *args)
-{
-    return sy_sample(ctx, args);
-}
-
 static void print_tokens(struct demo_step *step, const int64_t *token)
 {
     int at = snprintf(step->detail, sizeof step->detail, "next tokens:");
@@ -138,8 +131,8 @@ void demo_sample(struct demo *demo)
                                  .token = &out,
                                  .kept = &count};
     const size_t bytes = (size_t)DEMO_TOKENS * DEMO_VOCAB * 2;
-    struct demo_step *const step = demo_measure(demo, "sample", call_sample, &args, (double)bytes,
-                                                &(struct bench_work){.read_bytes = bytes});
+    struct demo_step *const step =
+        demo_measure(demo, "sample", &args, (double)bytes, &(struct bench_work){.read_bytes = bytes});
     snprintf(step->what, sizeof step->what,
              "draws one of %d tokens for each sequence: temperature %.1f, top-k %d, top-p %.1f", DEMO_VOCAB,
              (double)DEMO_TEMPERATURE, DEMO_TOP_K, (double)DEMO_TOP_P);

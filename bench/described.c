@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/number.h"
 #include "report.h"
 
 enum { BENCH_SEEDS = 4096 }; /* of a tensor, one for each turn: there are no more sets */
@@ -63,7 +62,7 @@ int64_t bench_count(const DLTensor *x)
 
 size_t bench_bytes(const DLTensor *x)
 {
-    return (size_t)bench_count(x) * (x->dtype.bits / 8);
+    return x ? (size_t)bench_count(x) * (x->dtype.bits / 8) : 0;
 }
 
 float bench_load(const DLTensor *x, int64_t i)
@@ -522,6 +521,7 @@ void bench_described(struct bench *bench, const struct bench_op *op, const char 
         report_absent(bench, c.op, shape);
         return;
     }
+    bench_find_format(&c);
     op->make(&c);
     if (!bench_can(bench, c.op)) {
         report_absent(bench, c.op, shape);

@@ -62,6 +62,8 @@ struct bench_call {
     bool quick;
     const sy_op_info *op; /* a benchmark with another name than its operator sets it in `make` */
     void *args; /* zero at first; what a case needs beside the struct may follow it in BENCH_ARGS_BYTES */
+    const sy_row_format *format; /* that a word of the shape names; NULL: none */
+    sy_row_format named;         /* it */
     /* Set by `make`: bytes that must move, and the limit; bytes that a turn touches, when those are not all that turn. */
     double bytes;
     struct bench_work limit;
@@ -103,13 +105,28 @@ void *bench_scratch(struct bench_call *c, size_t bytes);    /* zero; NULL after 
 /* ---- For fillers, plain loops and checks --------------------------------------------------------------- */
 
 int64_t bench_count(const DLTensor *x);
-size_t bench_bytes(const DLTensor *x);
+size_t bench_bytes(const DLTensor *x);          /* NULL: 0 */
 float bench_load(const DLTensor *x, int64_t i); /* f32, f16, bf16 */
 
-/* The format that the last word of the shape names; NULL: none. Scales of a row, and their type in tensors of the benchmark. */
-const sy_row_format *bench_row_format(const struct bench_call *c, sy_row_format *format);
-int64_t bench_groups(const sy_row_format *format, int64_t hidden);
+/* Rows in the case's format: codes with their scales, or bf16. The first sets the format. */
+void bench_find_format(struct bench_call *c);
+bool bench_rows(struct bench_call *c, const DLTensor **rows, const DLTensor **scales, int64_t n,
+                int64_t hidden);
+int64_t bench_groups(const sy_row_format *format, int64_t hidden); /* scales of a row */
 DLDataType bench_scale_type(const sy_row_format *format);
+
+/* Rows of bf16 tokens as a plain loop moves them: with a format codes and scales, which it makes in scratch. */
+struct bench_moved {
+    const unsigned char *rows, *scales;
+    size_t row_bytes, scale_bytes;
+};
+struct bench_moved bench_moved(const struct bench_call *c, const DLTensor *tokens, void *scratch);
+size_t bench_moved_bytes(const struct bench_call *c, int64_t hidden); /* of a row and its scales */
+/* Row t to row `at` of the others; t negative: zeros. */
+void bench_move(const struct bench_moved *from, int64_t t, const DLTensor *rows, const DLTensor *scales,
+                int64_t at);
+
+float bench_code_value(bool i8, unsigned char code); /* of int8, or of e4m3 */
 
 /* The number of code i. */
 float bench_decoded(const sy_row_format *format, const DLTensor *codes, const DLTensor *scales, int64_t i);

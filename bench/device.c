@@ -22,7 +22,8 @@ bool bench_can(const struct bench *bench, const sy_op_info *op)
 }
 
 /* Bytes per second of one limit; 0 after an error. */
-static double rate_of(const struct bench *bench, enum syc_limit limit, void *to, const void *from, size_t n)
+static double rate_of(const struct bench *bench, enum sy_cuda_limit limit, void *to, const void *from,
+                      size_t n)
 {
     double seconds[REPLAYS];
     char sentence[256] = "";
@@ -32,7 +33,7 @@ static double rate_of(const struct bench *bench, enum syc_limit limit, void *to,
             plain_error("bench: %s", sentence);
             return 0;
         }
-    return (limit == SYC_COPY ? 2 : 1) * (double)n / fmax(bench_median(seconds, REPLAYS), 1e-9);
+    return (limit == SY_CUDA_COPY ? 2 : 1) * (double)n / fmax(bench_median(seconds, REPLAYS), 1e-9);
 }
 
 bool bench_device_limits(struct bench *bench)
@@ -43,9 +44,9 @@ bool bench_device_limits(struct bench *bench)
     if (sy_device_alloc(bench->ctx, n, &from) != SY_OK || sy_device_alloc(bench->ctx, n, &to) != SY_OK) {
         plain_error("bench: %s", sy_ctx_error(bench->ctx));
     } else {
-        limits->fill = rate_of(bench, SYC_FILL, from, NULL, n);
-        limits->copy = rate_of(bench, SYC_COPY, to, from, n);
-        limits->read[0] = rate_of(bench, SYC_READ, NULL, from, n);
+        limits->fill = rate_of(bench, SY_CUDA_FILL, from, NULL, n);
+        limits->copy = rate_of(bench, SY_CUDA_COPY, to, from, n);
+        limits->read[0] = rate_of(bench, SY_CUDA_READ, NULL, from, n);
     }
     sy_device_free(bench->ctx, from);
     sy_device_free(bench->ctx, to);
@@ -94,7 +95,7 @@ static double limit_seconds(const struct bench *bench, const struct bench_work *
 static const char *record(struct bench *bench, struct bench_call *c, bool warm, int calls, char *text,
                           size_t bytes)
 {
-    const struct syc_tools *const tools = bench->device.tools;
+    const struct sy_cuda_tools *const tools = bench->device.tools;
     void *stream = NULL;
     sy_status status = tools->record(bench->device.timer, &stream, text, bytes);
     if (status != SY_OK)

@@ -128,21 +128,12 @@ static BENCH_FILLER(fill_fp4_scales)
         ((uint8_t *)x->data)[i] = (uint8_t)(56 + bench_random(&seed) % 8);
 }
 
-/* Sign, four bits of exponent, three of fraction. */
-static float e4m3_value(int code)
-{
-    const int exponent = code >> 3 & 15, fraction = code & 7;
-    const float size =
-        exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
-    return code & 128 ? -size : size;
-}
-
 static void make_gather(struct bench_call *c, struct block *b, int64_t n, int64_t tokens)
 {
     sy_kv_gather_args *const a = &b->gather;
     float *const value = bench_scratch(c, 256 * sizeof *value); /* of each code */
     for (int code = 0; value && code < 256; code++)
-        value[code] = is_fp8(c) ? e4m3_value(code) : (float)(code < 128 ? code : code - 256);
+        value[code] = bench_code_value(!is_fp8(c), (unsigned char)code);
     a->format = &b->format;
     a->block_size = BLOCK;
     bench_in(c, &a->cache, SY_U8, DIMS(tokens, packed_of(c)), BENCH_ONCE, fill_packed, 0);
@@ -194,8 +185,8 @@ static void unpack_fp4(uint16_t *dense, const unsigned char *row, const unsigned
 {
     const float decode = 1 / (2688.0f / FP4_AMAX);
     for (int i = 0; i < INLINE_ROW; i++) {
-        const float x = e2m1[row[i / 2] >> i % 2 * 4 & 15] * e4m3_value(scales[i / FP4_GROUP]);
-        dense[i] = bench_bf16_round(x * decode);
+        const float x = e2m1[row[i / 2] >> i % 2 * 4 & 15] * bench_code_value(false, scales[i / FP4_GROUP]);
+        dense[i] = bf16_from_float(x * decode);
     }
 }
 
@@ -208,7 +199,7 @@ static void unpack_inline(const struct bench_call *c, uint16_t *dense, const uns
         const float scale = ldexpf((float)(1024 + (group[1] & 3) * 256 + group[0]), -17);
         const float code =
             is_four(c) ? (float)((group[2 + at % 16] >> at / 16 * 4 & 15) - 8) : value[group[2 + at]];
-        dense[i] = bench_bf16_round(code * scale);
+        dense[i] = bf16_from_float(code * scale);
     }
 }
 
@@ -223,17 +214,9 @@ static void unpack(const struct bench_call *c, uint16_t *dense, const unsigned c
     for (int i = 0; i < CODES; i++) {
         float scale;
         memcpy(&scale, row + b->format.scale_off + (ptrdiff_t)(i / GROUP) * 4, sizeof scale);
-        dense[i] = bench_bf16_round(value[row[i]] * scale);
+        dense[i] = bf16_from_float(value[row[i]] * scale);
     }
     memcpy(dense + CODES, row + b->format.rope_off, ROPE * sizeof *dense);
-}
-
-/* An f16 from a normal number of its range; the others do not occur. */
-static unsigned f16_bits(float x)
-{
-    int exponent;
-    const float fraction = frexpf(x, &exponent);
-    return x == 0 ? 0 : (unsigned)((exponent + 13) * 1024 + (int)rintf(ldexpf(fraction, 11)));
 }
 
 static void pack_inline(const struct bench_call *c, unsigned char *row, const uint16_t *dense)
@@ -241,13 +224,13 @@ static void pack_inline(const struct bench_call *c, unsigned char *row, const ui
     for (int first = 0; first < INLINE_ROW; first += INLINE_GROUP, row += inline_bytes(c)) {
         float most = 0;
         for (int i = first; i < first + INLINE_GROUP; i++)
-            most = fabsf(bench_bf16_value(dense[i])) > fabsf(most) ? bench_bf16_value(dense[i]) : most;
+            most = fabsf(bf16_to_float(dense[i])) > fabsf(most) ? bf16_to_float(dense[i]) : most;
         const float scale = is_four(c) ? most / -8 : fabsf(most) / 127, factor = scale != 0 ? 1 / scale : 0;
-        const unsigned bits = f16_bits(fabsf(scale)) | (scale < 0 ? 0x8000u : 0);
+        const unsigned bits = bench_f16_from_float(scale);
         row[0] = (unsigned char)(bits & 255);
         row[1] = (unsigned char)(bits >> 8);
         for (int i = 0; i < INLINE_GROUP; i++) {
-            const float y = bench_bf16_value(dense[first + i]) * factor;
+            const float y = bf16_to_float(dense[first + i]) * factor;
             if (!is_four(c))
                 row[2 + i] = (unsigned char)(int)roundf(y);
             else if (i < 16)
@@ -275,12 +258,12 @@ static void pack_fp4(unsigned char *row, unsigned char *scales, const uint16_t *
     for (int g = 0; g < INLINE_ROW / FP4_GROUP; g++) {
         float most = 0;
         for (int i = g * FP4_GROUP; i < (g + 1) * FP4_GROUP; i++)
-            most = fmaxf(most, fabsf(bench_bf16_value(dense[i])));
+            most = fmaxf(most, fabsf(bf16_to_float(dense[i])));
         scales[g] = bench_e4m3(most * (all * (1.0f / 6)));
-        const float factor = 1 / (e4m3_value(scales[g]) * decode);
+        const float factor = 1 / (bench_code_value(false, scales[g]) * decode);
         for (int i = g * FP4_GROUP; i < (g + 1) * FP4_GROUP; i += 2)
-            row[i / 2] = (unsigned char)(e2m1_bits(bench_bf16_value(dense[i]) * factor) |
-                                         e2m1_bits(bench_bf16_value(dense[i + 1]) * factor) << 4);
+            row[i / 2] = (unsigned char)(e2m1_bits(bf16_to_float(dense[i]) * factor) |
+                                         e2m1_bits(bf16_to_float(dense[i + 1]) * factor) << 4);
     }
 }
 
@@ -295,10 +278,10 @@ static void pack(const struct bench_call *c, unsigned char *row, const uint16_t 
     for (int g = 0; g < CODES / GROUP; g++) {
         float most = 1e-8f;
         for (int i = 0; i < GROUP; i++)
-            most = fmaxf(most, fabsf(bench_bf16_value(dense[g * GROUP + i])));
+            most = fmaxf(most, fabsf(bf16_to_float(dense[g * GROUP + i])));
         const float scale = most / 127;
         for (int i = 0; i < GROUP; i++)
-            row[g * GROUP + i] = (unsigned char)(int)rintf(bench_bf16_value(dense[g * GROUP + i]) / scale);
+            row[g * GROUP + i] = (unsigned char)(int)rintf(bf16_to_float(dense[g * GROUP + i]) / scale);
         memcpy(row + b->format.scale_off + (ptrdiff_t)g * 4, &scale, sizeof scale);
     }
     memcpy(row + b->format.rope_off, dense + CODES, ROPE * sizeof *dense);

@@ -15,11 +15,6 @@ static const char *const shapes[] = {
     "bf16 T=64 E=64 D=4 K=8 H=512 int8_token",
 };
 
-struct block {
-    sy_local_reduce_args args;
-    sy_row_format format;
-};
-
 /* n experts on each device. */
 static BENCH_FILLER(fill_mapping)
 {
@@ -50,12 +45,11 @@ static bool has_rows(const int32_t *row, int64_t k)
 
 static void make(struct bench_call *c)
 {
-    struct block *const b = c->args;
-    sy_local_reduce_args *const a = &b->args;
-    const sy_row_format *const format = a->row_format = bench_row_format(c, &b->format);
+    sy_local_reduce_args *const a = c->args;
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), devices = bench_size(c, "D=");
     const int64_t k = bench_size(c, "K="), hidden = bench_size(c, "H="), n_local = experts / devices;
     int32_t *const row = bench_scratch(c, (size_t)(tokens * k) * sizeof *row);
+    a->row_format = c->format;
     a->layout = SY_LAYOUT_EXPERT;
     bench_in(c, &a->expert_mapping, SY_U16, DIMS(experts, devices), BENCH_ONCE, fill_mapping, n_local);
     bench_in(c, &a->weights, SY_F32, DIMS(tokens, k), BENCH_ONCE, fill_unit, 100);
@@ -65,23 +59,15 @@ static void make(struct bench_call *c)
     int64_t n_sums = 0;
     for (int64_t t = 0; t < tokens; t++)
         n_sums += has_rows(row + t * k, k);
-    bench_in(c, &a->input, format != NULL ? SY_U8 : SY_BF16, DIMS(n_rows, hidden), BENCH_COPIES,
-             format != NULL ? fill_codes : fill_numbers, 0);
-    if (format != NULL)
-        bench_in(c, &a->input_scales, bench_scale_type(format), DIMS(n_rows, bench_groups(format, hidden)),
-                 BENCH_COPIES, fill_scales, 0);
-    if (!bench_room(c, &a->output, SY_BF16, DIMS(n_sums, hidden), BENCH_COPIES))
-        return;
-    c->limit.copy_bytes = (bench_bytes(a->input) + bench_bytes(a->output) +
-                           (format != NULL ? bench_bytes(a->input_scales) : 0)) /
-                          2;
+    bench_rows(c, &a->input, &a->input_scales, n_rows, hidden);
+    bench_room(c, &a->output, SY_BF16, DIMS(n_sums, hidden), BENCH_COPIES);
+    c->limit.copy_bytes = (bench_bytes(a->input) + bench_bytes(a->output) + bench_bytes(a->input_scales)) / 2;
     c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
 {
-    const struct block *const b = c->args;
-    const sy_local_reduce_args *const a = &b->args;
+    const sy_local_reduce_args *const a = c->args;
     const int64_t k = a->weights->shape[1], hidden = a->input->shape[1];
     const float *const weights = a->weights->data;
     const uint16_t *const rows = a->input->data;
@@ -95,9 +81,9 @@ static void plain(const struct bench_call *c)
                 if (row[j] >= 0)
                     acc += weights[t * k + j] *
                            (a->row_format != NULL
-                                ? bench_decoded(&b->format, a->input, a->input_scales, row[j] * hidden + h)
-                                : bench_bf16_value(rows[row[j] * hidden + h]));
-            *sum++ = bench_bf16_round(acc);
+                                ? bench_decoded(a->row_format, a->input, a->input_scales, row[j] * hidden + h)
+                                : bf16_to_float(rows[row[j] * hidden + h]));
+            *sum++ = bf16_from_float(acc);
         }
     }
 }

@@ -84,6 +84,19 @@ void mesh_case_replicate(struct mesh_case *m)
     count_sent(m);
 }
 
+void mesh_case_first(const struct mesh_case *m, sy_a2a_layout layout, int64_t *first)
+{
+    first[0] = 0;
+    for (int d = 0; d < m->devices; d++) {
+        int64_t rows = layout == SY_LAYOUT_EXPERT   ? m->rows[d]
+                       : layout == SY_LAYOUT_PADDED ? m->devices * m->tokens
+                                                    : 0;
+        for (int p = 0; p < m->devices && layout == SY_LAYOUT_PACKED; p++)
+            rows += m->sent[p * m->devices + d];
+        first[d + 1] = first[d] + rows;
+    }
+}
+
 bool mesh_case_make(struct mesh_case *m, int devices, int64_t tokens, int64_t experts, int64_t k,
                     uint64_t seed)
 {
@@ -115,4 +128,79 @@ void mesh_case_free(struct mesh_case *m)
     free(m->row);
     free(m->rows);
     free(m->sent);
+}
+
+/* ---- Calls --------------------------------------------------------------------------------------------- */
+
+const DLTensor *mesh_parts(struct mesh_parts *p, const DLTensor *x, int n, const int64_t *first, int rank,
+                           const int64_t *shape)
+{
+    if (!x || !x->data)
+        return NULL;
+    char *data = x->data;
+    for (int d = 0; d < n; d++) {
+        memcpy(p->shape[d], shape, (size_t)rank * sizeof *shape);
+        if (first)
+            p->shape[d][0] = first[d + 1] - first[d];
+        p->of[d] = sy_tensor(data, x->dtype, rank, p->shape[d]);
+        p->of[d].device = x->device;
+        size_t bytes = x->dtype.bits / 8;
+        for (int i = 0; i < rank; i++)
+            bytes *= (size_t)p->shape[d][i];
+        data += bytes;
+    }
+    return p->of;
+}
+
+static const DLTensor *parts(struct mesh_parts *p, const struct mesh_calls *c, void *data, DLDataType type,
+                             const int64_t *first, int rank, const int64_t *shape)
+{
+    const DLDevice cpu = {kDLCPU, 0};
+    const DLTensor x = {
+        .data = data, .dtype = type, .device = c->device.device_type == kDLCUDA ? c->device : cpu};
+    return mesh_parts(p, &x, c->n, first ? first + c->begin : NULL, rank, shape);
+}
+
+sy_status mesh_dispatch(const struct mesh_calls *c, sy_a2a_layout layout, void *tokens, uint16_t *indices,
+                        void *rows)
+{
+    const struct mesh_case *const m = c->mesh;
+    const int64_t local = m->experts / m->devices;
+    int64_t first[MESH_DEVICES + 1], mapping_shape[] = {m->experts, m->devices};
+    struct mesh_parts own, chosen, out, counts, offsets;
+    const DLTensor mapping = sy_tensor(m->mapping, SY_U16, 2, mapping_shape);
+    mesh_case_first(m, layout, first);
+    return sy_all_to_all_dispatch(
+        c->ctx, c->comm,
+        &(sy_all_to_all_dispatch_args){
+            .input = parts(&own, c, tokens, SY_BF16, NULL, 2, (int64_t[]){m->tokens, c->hidden}),
+            .expert_indices = parts(&chosen, c, indices, SY_U16, NULL, 2, (int64_t[]){m->tokens, m->k}),
+            .expert_mapping = &mapping,
+            .layout = layout,
+            .routing = layout == SY_LAYOUT_EXPERT ? c->routing : NULL,
+            .tokens = parts(&out, c, rows, SY_BF16, first, 2, (int64_t[]){0, c->hidden}),
+            .expert_counts = parts(&counts, c, c->counts, SY_I64, NULL, 1, (int64_t[]){local}),
+            .expert_offsets = parts(&offsets, c, c->offsets, SY_I64, NULL, 1, (int64_t[]){local + 1})});
+}
+
+sy_status mesh_combine(const struct mesh_calls *c, void *rows, float *weights, bool sum, void *out)
+{
+    const struct mesh_case *const m = c->mesh;
+    int64_t first[MESH_DEVICES + 1], slots[] = {m->k, m->tokens, c->hidden};
+    struct mesh_parts in, shares, results;
+    mesh_case_first(m, SY_LAYOUT_EXPERT, first);
+    return sy_all_to_all_combine(
+        c->ctx, c->comm,
+        &(sy_all_to_all_combine_args){
+            .input = parts(&in, c, rows, SY_BF16, first, 2, (int64_t[]){0, c->hidden}),
+            .weights = parts(&shares, c, sum ? weights : NULL, SY_F32, NULL, 2, (int64_t[]){m->tokens, m->k}),
+            .sum = sum,
+            .routing = c->routing,
+            .output = parts(&results, c, out, SY_BF16, NULL, sum ? 2 : 3, sum ? slots + 1 : slots)});
+}
+
+void mesh_calls_free(struct mesh_calls *c)
+{
+    sy_routing_destroy(c->routing);
+    sy_comm_destroy(c->comm);
 }

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "cli/number.h"
-
 static const char *const shapes[] = {
     "f32 S=18432 C=11520 H=512 E=2 zero unique",
     "f32 S=18432 C=11520 H=512 E=2",
@@ -41,11 +39,6 @@ static const char *const there[] = {
 
 enum { MOST_EXPERTS = 16 };
 
-struct block {
-    sy_moe_dispatch_args args;
-    sy_row_format format;
-};
-
 /* A few samples touch little of many slots: one array of slots is cold enough for several turns. */
 static bool is_sparse(const struct bench_call *c)
 {
@@ -66,10 +59,9 @@ static BENCH_FILLER(fill_locations)
 
 static void make(struct bench_call *c)
 {
-    struct block *const b = c->args;
-    sy_moe_dispatch_args *const a = &b->args;
+    sy_moe_dispatch_args *const a = c->args;
     const int64_t samples = bench_size(c, "S=");
-    a->row_format = bench_row_format(c, &b->format);
+    a->row_format = c->format;
     const bool sparse = is_sparse(c);
     a->num_experts = bench_size(c, "E=");
     a->capacity = bench_size(c, "C=");
@@ -88,8 +80,7 @@ static void make(struct bench_call *c)
         valid += ((const int32_t *)a->locations->data)[i] < a->capacity;
     c->touched = sparse ? 2 * bench_bytes(a->input) : 0;
     const size_t read = (size_t)valid * (bench_bytes(a->input) / (size_t)samples),
-                 all =
-                     bench_bytes(a->dispatch) + (a->row_format != NULL ? bench_bytes(a->dispatch_scales) : 0),
+                 all = bench_bytes(a->dispatch) + bench_bytes(a->dispatch_scales),
                  written = all / (size_t)(a->num_experts * a->capacity) * (size_t)valid;
     c->limit.copy_bytes = (read + written) / 2;
     c->limit.fill_bytes = a->zero_unwritten ? all - written : 0;
@@ -112,20 +103,19 @@ static void scale(DLDataType type, void *to, const void *from, float gate, int64
 }
 
 /* The product to row `to` of the codes. */
-static void encode(const sy_moe_dispatch_args *a, const sy_row_format *format, void *product, int64_t to)
+static void encode(const sy_moe_dispatch_args *a, void *product, int64_t to)
 {
     int64_t hidden = a->input->shape[1];
     const int64_t groups = a->dispatch_scales->shape[1];
     const DLTensor row = sy_tensor(product, a->input->dtype, 1, &hidden);
-    bench_quantize(&row, format, (unsigned char *)a->dispatch->data + to * hidden,
+    bench_quantize(&row, a->row_format, (unsigned char *)a->dispatch->data + to * hidden,
                    (char *)a->dispatch_scales->data + to * groups * (a->dispatch_scales->dtype.bits / 8),
                    groups);
 }
 
 static void plain(const struct bench_call *c)
 {
-    const struct block *const b = c->args;
-    const sy_moe_dispatch_args *const a = &b->args;
+    const sy_moe_dispatch_args *const a = c->args;
     const int64_t hidden = a->input->shape[1], row_bytes = hidden * (a->input->dtype.bits / 8);
     const int32_t *const indices = a->indices->data, *const locations = a->locations->data;
     if (a->zero_unwritten)
@@ -141,7 +131,7 @@ static void plain(const struct bench_call *c)
         scale(a->input->dtype, product, (const char *)a->input->data + i * row_bytes,
               ((const float *)a->gates->data)[i], hidden);
         if (a->row_format != NULL)
-            encode(a, &b->format, product, to);
+            encode(a, product, to);
     }
 }
 

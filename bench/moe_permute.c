@@ -28,78 +28,46 @@ static const char *const there[] = {
     "bf16 T=4096 E=256 K=8 H=7168 fp8_128",
 };
 
-struct block {
-    sy_moe_permute_args args;
-    sy_row_format format;
-};
-
 /* With a format the codes and scales of all tokens are made in scratch, then moved like rows. */
 static void make(struct bench_call *c)
 {
-    struct block *const b = c->args;
-    sy_moe_permute_args *const a = &b->args;
-    const sy_row_format *const format = a->row_format = bench_row_format(c, &b->format);
+    sy_moe_permute_args *const a = c->args;
+    const bool coded = c->format != NULL;
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), k = bench_size(c, "K=");
+    a->row_format = c->format;
     a->num_out_tokens = tokens * k;
     bench_in(c, &a->tokens, SY_BF16, DIMS(tokens, bench_size(c, "H=")), BENCH_COPIES,
-             format != NULL ? fill_normal : fill_bits, format != NULL ? 10 : 0);
+             coded ? fill_normal : fill_bits, coded ? 10 : 0);
     bench_in(c, &a->routing_map, SY_BOOL, DIMS(tokens, experts), BENCH_ONCE, fill_route, k);
     bench_in(c, &a->probs, SY_F32, DIMS(tokens, experts), BENCH_ONCE, fill_unit, 100);
     bench_out(c, &a->permuted_tokens, BENCH_COPIES);
     bench_out(c, &a->sorted_indices, BENCH_ONCE);
     bench_out(c, &a->permuted_probs, BENCH_ONCE);
-    if (format != NULL && !bench_out(c, &a->permuted_scales, BENCH_COPIES))
-        return;
-    const size_t rows =
-        bench_bytes(a->permuted_tokens) + (format != NULL ? bench_bytes(a->permuted_scales) : 0);
+    if (coded)
+        bench_out(c, &a->permuted_scales, BENCH_COPIES);
+    const size_t rows = bench_bytes(a->permuted_tokens) + bench_bytes(a->permuted_scales);
     c->limit.copy_bytes = rows;
     c->bytes = (double)rows + (double)bench_bytes(a->tokens) + (double)(tokens * (2 * experts + 12 * k));
-    bench_scratch(c, (size_t)tokens * sizeof(int32_t) + (format != NULL ? rows / (size_t)k : 0));
-}
-
-/* Rows of the tokens, as they are moved. */
-struct moved {
-    const unsigned char *rows, *scales;
-    size_t row_bytes, scale_bytes;
-};
-
-static struct moved moved_of(const struct block *b, unsigned char *scratch)
-{
-    const sy_moe_permute_args *const a = &b->args;
-    const int64_t tokens = a->tokens->shape[0], hidden = a->tokens->shape[1];
-    if (a->row_format == NULL)
-        return (struct moved){a->tokens->data, NULL, (size_t)hidden * sizeof(uint16_t), 0};
-    const int64_t groups = a->permuted_scales->shape[1];
-    const size_t size = a->permuted_scales->dtype.bits / 8;
-    bench_quantize(a->tokens, &b->format, scratch + (size_t)(tokens * groups) * size, scratch,
-                   tokens * groups);
-    return (struct moved){scratch + (size_t)(tokens * groups) * size, scratch, (size_t)hidden,
-                          (size_t)groups * size};
+    bench_scratch(c, (size_t)tokens * sizeof(int32_t) + (coded ? rows / (size_t)k : 0));
 }
 
 /* Expert by expert, token by token: the definition, written down. */
 static void plain(const struct bench_call *c)
 {
-    const struct block *const b = c->args;
-    const sy_moe_permute_args *const a = &b->args;
+    const sy_moe_permute_args *const a = c->args;
     const int64_t tokens = a->routing_map->shape[0], experts = a->routing_map->shape[1];
     const int64_t k = a->num_out_tokens / tokens;
     const uint8_t *const map = a->routing_map->data;
     const float *const probs = a->probs->data;
-    unsigned char *const rows = a->permuted_tokens->data;
     float *const row_probs = a->permuted_probs->data;
     int32_t *const index = a->sorted_indices->data, *const slot = c->scratch, row = 0;
-    const struct moved from = moved_of(b, (unsigned char *)(slot + tokens));
+    const struct bench_moved from = bench_moved(c, a->tokens, slot + tokens);
     memset(slot, 0, (size_t)tokens * sizeof *slot);
     for (int64_t e = 0; e < experts; e++)
         for (int64_t t = 0; t < tokens; t++) {
             if (map[t * experts + e] == 0)
                 continue;
-            memcpy(rows + (size_t)row * from.row_bytes, from.rows + (size_t)t * from.row_bytes,
-                   from.row_bytes);
-            if (from.scale_bytes > 0)
-                memcpy((unsigned char *)a->permuted_scales->data + (size_t)row * from.scale_bytes,
-                       from.scales + (size_t)t * from.scale_bytes, from.scale_bytes);
+            bench_move(&from, t, a->permuted_tokens, a->permuted_scales, row);
             row_probs[row] = probs[t * experts + e];
             index[t * k + slot[t]++] = row++;
         }

@@ -35,7 +35,7 @@ static void plain(const struct bench_call *c)
     const int32_t *slot = a->sorted_indices->data;
     const float *const row_probs = a->grad_permuted_probs->data;
     float *const probs = a->grad_probs->data;
-    rows_plain_sum(c, a->grad_permuted_tokens, NULL, NULL, NULL, a->grad_tokens);
+    rows_plain_sum(c, a->grad_permuted_tokens, NULL, NULL, a->grad_tokens);
     for (int64_t i = 0; i < bench_count(a->routing_map); i++) /* every token has all its slots */
         probs[i] = map[i] != 0 ? row_probs[*slot++] : 0.0f;
 }

@@ -4,8 +4,6 @@
  */
 #include "described.h"
 
-#include <string.h>
-
 static const char *const shapes[] = {
     "bf16 T=4096 E=64 K=8 H=2048",
     "bf16 T=4096 E=64 K=8 H=2048 any ids",
@@ -24,28 +22,21 @@ static const char *const there[] = {
     "bf16 T=1 E=256 K=8 H=7168",    "bf16 T=4096 E=256 K=8 H=7168 fp8_128",
 };
 
-struct block {
-    sy_moe_permute_ids_args args;
-    sy_row_format format;
-};
-
 static void make(struct bench_call *c)
 {
-    struct block *const b = c->args;
-    sy_moe_permute_ids_args *const a = &b->args;
-    const bool coded = bench_says(c->shape, "fp8_128") && sy_row_format_named("fp8_128", &b->format) == SY_OK;
+    sy_moe_permute_ids_args *const a = c->args;
+    const bool coded = c->format != NULL;
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), k = bench_size(c, "K=");
     a->num_experts = bench_says(c->shape, "any ids") ? 0 : experts;
     bench_in(c, &a->tokens, SY_BF16, DIMS(tokens, bench_size(c, "H=")), BENCH_COPIES,
              coded ? fill_normal : fill_bits, coded ? 10 : 0);
-    a->row_format = coded ? &b->format : NULL;
+    a->row_format = c->format;
     bench_in(c, &a->ids, SY_I32, DIMS(tokens, k), BENCH_ONCE, fill_ids, experts);
     bench_out(c, &a->permuted_tokens, BENCH_COPIES);
     bench_out(c, &a->sorted_indices, BENCH_ONCE);
-    if (coded && !bench_out(c, &a->permuted_scales, BENCH_COPIES))
-        return;
-    const size_t rows = coded ? bench_bytes(a->permuted_tokens) + bench_bytes(a->permuted_scales)
-                              : (size_t)k * bench_bytes(a->tokens);
+    if (coded)
+        bench_out(c, &a->permuted_scales, BENCH_COPIES);
+    const size_t rows = bench_bytes(a->permuted_tokens) + bench_bytes(a->permuted_scales);
     c->limit.copy_bytes = rows;
     c->bytes = (double)rows + (double)bench_bytes(a->tokens) + 8.0 * (double)(tokens * k);
     bench_scratch(c, coded ? rows / (size_t)k : 0);
@@ -54,28 +45,15 @@ static void make(struct bench_call *c)
 /* One pass over the slots for every expert: the definition, not an efficient method. */
 static void plain(const struct bench_call *c)
 {
-    const struct block *const b = c->args;
-    const sy_moe_permute_ids_args *const a = &b->args;
-    const int64_t experts = bench_size(c, "E="), hidden = a->tokens->shape[1], k = a->ids->shape[1];
-    const int64_t groups = a->row_format != NULL ? a->permuted_scales->shape[1] : 0;
-    const size_t row_bytes = (size_t)hidden * (a->row_format != NULL ? 1 : 2),
-                 scale_bytes = (size_t)groups * 4;
+    const sy_moe_permute_ids_args *const a = c->args;
+    const int64_t experts = bench_size(c, "E="), k = a->ids->shape[1];
     const int32_t *const ids = a->ids->data;
-    const unsigned char *tokens = a->tokens->data;
-    unsigned char *const rows = a->permuted_tokens->data, *const scales = c->scratch;
-    if (a->row_format != NULL) {
-        unsigned char *const codes = scales + (size_t)a->tokens->shape[0] * scale_bytes;
-        bench_quantize(a->tokens, &b->format, codes, scales, a->tokens->shape[0] * groups);
-        tokens = codes;
-    }
+    const struct bench_moved from = bench_moved(c, a->tokens, c->scratch);
     int32_t *const index = a->sorted_indices->data, row = 0;
     for (int64_t e = 0; e < experts; e++)
         for (int64_t i = 0; i < a->ids->shape[0] * k; i++)
             if (ids[i] == e) {
-                memcpy(rows + (size_t)row * row_bytes, tokens + (size_t)(i / k) * row_bytes, row_bytes);
-                if (groups > 0)
-                    memcpy((unsigned char *)a->permuted_scales->data + (size_t)row * scale_bytes,
-                           scales + (size_t)(i / k) * scale_bytes, scale_bytes);
+                bench_move(&from, i / k, a->permuted_tokens, a->permuted_scales, row);
                 index[i] = row++;
             }
 }

@@ -22,7 +22,7 @@ size_t rows_bytes(const struct bench_call *c)
 }
 
 void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const DLTensor *scales,
-                    const sy_row_format *format, const DLTensor *probs, const DLTensor *tokens)
+                    const DLTensor *probs, const DLTensor *tokens)
 {
     const DLTensor *const map = bench_named(c, "routing_map");
     const int64_t experts = map->shape[1], hidden = permuted->shape[1];
@@ -38,11 +38,11 @@ void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const 
             const float weight = weights ? weights[t * experts + e] : 1.0f;
             const int64_t first = *slot++ * hidden;
             for (int64_t h = 0; h < hidden; h++)
-                sum[h] += weight * (scales != NULL
-                                        ? bench_decoded(format, permuted, scales, first + h)
-                                        : bench_bf16_value(((const uint16_t *)permuted->data)[first + h]));
+                sum[h] +=
+                    weight * (scales != NULL ? bench_decoded(c->format, permuted, scales, first + h)
+                                             : bf16_to_float(((const uint16_t *)permuted->data)[first + h]));
         }
         for (int64_t h = 0; h < hidden; h++)
-            ((uint16_t *)tokens->data)[t * hidden + h] = bench_bf16_round(sum[h]);
+            ((uint16_t *)tokens->data)[t * hidden + h] = bf16_from_float(sum[h]);
     }
 }

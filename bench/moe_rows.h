@@ -11,8 +11,8 @@ void rows_make(struct bench_call *c, const DLTensor **map, const DLTensor **inde
 size_t rows_bytes(const struct bench_call *c); /* of all permuted rows and tokens */
 
 /* Token by token, row by row, element by element: the definition, written down. The scratch holds H floats. scales NULL: rows are
-   numbers, else codes of the format. */
+   numbers, else codes of the case's format. */
 void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const DLTensor *scales,
-                    const sy_row_format *format, const DLTensor *probs, const DLTensor *tokens);
+                    const DLTensor *probs, const DLTensor *tokens);
 
 #endif

@@ -38,7 +38,7 @@ static float plain_dot(const uint16_t *a, const uint16_t *b, int64_t n)
 {
     float lane[16] = {0};
     for (int64_t i = 0; i < n; i++)
-        lane[i % 16] += bench_bf16_value(a[i]) * bench_bf16_value(b[i]);
+        lane[i % 16] += bf16_to_float(a[i]) * bf16_to_float(b[i]);
     for (int half = 8; half > 0; half /= 2)
         for (int i = 0; i < half; i++)
             lane[i] += lane[i + half];
@@ -62,7 +62,7 @@ static void plain(const struct bench_call *c)
         const uint16_t *const token = (const uint16_t *)a->grad_tokens->data + i / experts * hidden;
         const int64_t row = *slot++ * hidden;
         for (int64_t h = 0; h < hidden; h++)
-            rows[row + h] = probs ? bench_bf16_round(probs[i] * bench_bf16_value(token[h])) : token[h];
+            rows[row + h] = probs ? bf16_from_float(probs[i] * bf16_to_float(token[h])) : token[h];
         if (probs)
             ((float *)a->grad_probs->data)[i] =
                 plain_dot(token, (const uint16_t *)a->permuted_tokens->data + row, hidden);

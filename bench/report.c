@@ -47,7 +47,8 @@ void report_failure(struct bench *bench, const char *op, const char *shape, cons
     bench->failures++;
     clear_progress(bench);
     fprintf(stderr, "switchyard: bench: %s %s: %s\n", op, shape, reason);
-    bench->format->failure(bench, op, shape, reason);
+    if (bench->format->failure)
+        bench->format->failure(bench, op, shape, reason);
 }
 
 void report_absent(struct bench *bench, const sy_op_info *op, const char *shape)

@@ -19,9 +19,10 @@ struct bench_times {
 struct report_format {
     void (*head)(struct bench *bench);
     void (*row)(struct bench *bench, const struct bench_call *subject, const struct bench_times *times);
-    void (*failure)(struct bench *bench, const char *op, const char *shape, const char *reason);
+    void (*failure)(struct bench *bench, const char *op, const char *shape,
+                    const char *reason);                                          /* may be NULL */
     void (*absent)(struct bench *bench, const sy_op_info *op, const char *shape); /* not on the device */
-    void (*peers)(struct bench *bench); /* before the first, if there is one at all */
+    void (*peers)(struct bench *bench); /* before the first, if there is one at all; may be NULL */
     void (*peer)(struct bench *bench, const struct peer_result *result);
     void (*end)(struct bench *bench);
 };

@@ -50,12 +50,6 @@ static void absent(struct bench *bench, const sy_op_info *op, const char *shape)
            report_names_buffers(bench) ? " |" : "");
 }
 
-/* The head of the table comes with its first row: there may be none. */
-static void peers(struct bench *bench)
-{
-    (void)bench;
-}
-
 static void peer(struct bench *bench, const struct peer_result *result)
 {
     const bool both = report_names_buffers(bench);
@@ -80,4 +74,5 @@ static void end(struct bench *bench)
     printf(".\n");
 }
 
-const struct report_format report_markdown = {head, row, failure, absent, peers, peer, end};
+const struct report_format report_markdown = {
+    .head = head, .row = row, .failure = failure, .absent = absent, .peer = peer, .end = end};

@@ -47,21 +47,9 @@ static void row(struct bench *bench, const struct bench_call *subject, const str
     printf("\n");
 }
 
-/* It was printed on stderr. */
-static void failure(struct bench *bench, const char *op, const char *shape, const char *reason)
-{
-    (void)bench, (void)op, (void)shape, (void)reason;
-}
-
 static void absent(struct bench *bench, const sy_op_info *op, const char *shape)
 {
     printf("%-*s  %-*s  not on the device\n", bench->op_width, op->name, bench->shape_width, shape);
-}
-
-/* The head of the table comes with its first row: there may be none. */
-static void peers(struct bench *bench)
-{
-    (void)bench;
 }
 
 static void peer(struct bench *bench, const struct peer_result *result)
@@ -90,4 +78,5 @@ static void end(struct bench *bench)
     printf("\n");
 }
 
-const struct report_format report_text = {head, row, failure, absent, peers, peer, end};
+const struct report_format report_text = {
+    .head = head, .row = row, .absent = absent, .peer = peer, .end = end};

@@ -88,7 +88,7 @@ static int64_t plain_row(const struct bench_call *c, int64_t b, int64_t depth, c
     for (int64_t i = 1; i <= depth; i++)
         count[((const int32_t *)a->draft_token->data)[b * each + i]]++;
     for (int64_t t = 0; t < vocab; t++) {
-        const float before = bench_bf16_value(logits[t]);
+        const float before = bf16_to_float(logits[t]);
         float x = before;
         if (seen[t] || count[t])
             x = x > 0 ? x / repetition : x * repetition;

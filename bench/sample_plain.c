@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/number.h"
-
 static const double margin = 1e-4;
 
 static float logit(const struct sample_block *b, int64_t row, int64_t token)
@@ -88,22 +86,12 @@ static int64_t prefix_of(const double *weights, int64_t n, double total, double 
     return n;
 }
 
-/*
- * The first 64 bits of Philox4x32-10 with key = seed and counter = (0xffffffff, 0, 0, stream), as a number in
- * [0,1).
- */
+/* The first 64 bits that the operator draws for a row, as a number in [0,1). */
 static double draw_of(uint64_t seed, uint32_t stream)
 {
-    uint32_t c[4] = {0xffffffffu, 0, 0, stream}, key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-    for (int round = 0; round < 10; round++) {
-        const uint64_t a = (uint64_t)0xd2511f53u * c[0], b = (uint64_t)0xcd9e8d57u * c[2];
-        const uint32_t next[4] = {(uint32_t)(b >> 32) ^ c[1] ^ key[0], (uint32_t)b,
-                                  (uint32_t)(a >> 32) ^ c[3] ^ key[1], (uint32_t)a};
-        memcpy(c, next, sizeof c);
-        key[0] += 0x9e3779b9u;
-        key[1] += 0xbb67ae85u;
-    }
-    return ((double)c[1] + (double)c[0] * 0x1p-32) * 0x1p-32;
+    uint32_t word[4];
+    bench_philox(seed, 0, stream, UINT32_MAX, word);
+    return ((double)word[1] + (double)word[0] * 0x1p-32) * 0x1p-32;
 }
 
 /* First candidate in index order whose running sum passes u of the whole. */

@@ -231,11 +231,8 @@ static void report_mismatch(struct compare *compare, const char *tensor, const c
 
 static void describe(const struct st_tensor *tensor, char *text, size_t bytes)
 {
-    size_t used = (size_t)snprintf(text, bytes, "%s [", st_type_name(tensor->view.dtype));
-    for (int i = 0; i < tensor->view.ndim && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i > 0 ? "," : "", tensor->shape[i]);
-    if (used < bytes)
-        snprintf(text + used, bytes - used, "]");
+    const int used = snprintf(text, bytes, "%s ", st_type_name(tensor->view.dtype));
+    st_shape_text(tensor, text + used, bytes - (size_t)used);
 }
 
 static bool same_form(const struct st_tensor *a, const struct st_tensor *b)

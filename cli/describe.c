@@ -78,7 +78,7 @@ static void emit_field(struct emit *json, const sy_op_info *op, const sy_field_i
     emit_end(json, '}');
 }
 
-static void print_json(const struct syc_tools *tools)
+static void print_json(const struct sy_cuda_tools *tools)
 {
     struct emit json = {.out = stdout};
     emit_begin(&json, NULL, '{');
@@ -120,7 +120,7 @@ int command_ops(struct common *common, struct arg_list *list)
         if (code != EXIT_DONE)
             return code;
     }
-    const struct syc_tools *const tools = device_library(common);
+    const struct sy_cuda_tools *const tools = device_library(common);
     if (as_json)
         print_json(tools);
     for (int i = 0; !as_json && sy_op_at(i); i++) {

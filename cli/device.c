@@ -16,27 +16,27 @@ static const char *file_of(const struct common *common)
     return common->device_library ? common->device_library : NAME_OF(SY_VERSION_MAJOR, SY_VERSION_MINOR);
 }
 
-static const struct syc_tools *loaded(const struct common *common)
+static const struct sy_cuda_tools *loaded(const struct common *common)
 {
     void *const handle = dlopen(file_of(common), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
-    const struct syc_tools *(*entry)(void) = NULL;
+    const struct sy_cuda_tools *(*entry)(void) = NULL;
     if (handle)
-        *(void **)&entry = dlsym(handle, "syi_cuda_tools");
-    const struct syc_tools *const tools = entry ? entry() : NULL;
+        *(void **)&entry = dlsym(handle, "sy_cuda_tools_entry");
+    const struct sy_cuda_tools *const tools = entry ? entry() : NULL;
     return tools && tools->size == sizeof *tools ? tools : NULL;
 }
 
-const struct syc_tools *device_tools(const struct common *common)
+const struct sy_cuda_tools *device_tools(const struct common *common)
 {
-    const struct syc_tools *const tools = loaded(common);
+    const struct sy_cuda_tools *const tools = loaded(common);
     if (!tools)
-        plain_error("%s is not of the build of this command: it has no matching syi_cuda_tools",
+        plain_error("%s is not of the build of this command: it has no matching sy_cuda_tools_entry",
                     file_of(common));
     return tools;
 }
 
 /* A library stays loaded when its context finds no device. */
-const struct syc_tools *device_library(const struct common *common)
+const struct sy_cuda_tools *device_library(const struct common *common)
 {
     sy_device_info info;
     char sentence[256];
@@ -46,30 +46,43 @@ const struct syc_tools *device_library(const struct common *common)
 
 /* ---- Tensors of a call --------------------------------------------------------------------------------- */
 
-/* A tensor that is on the device for a while. */
+enum { PARTS = 4 }; /* tensors of a plane */
+
+/* Tensors of a field that are on the device for a while. */
 struct device_twin {
-    const DLTensor **place, *here;
-    DLTensor there;
-    size_t bytes;
+    const DLTensor **place, *here; /* [n] */
+    DLTensor *there;
+    int n;
     bool changes;
 };
 
-/* Moves the tensor of one place; one that is not given, or already there, stays. */
-static sy_status send(sy_ctx *ctx, DLDevice device, const DLTensor **place, bool changes,
+static size_t tensor_bytes(const DLTensor *tensor)
+{
+    size_t bytes = 0;
+    return st_shape_bytes(tensor->shape, tensor->ndim, tensor->dtype, &bytes) ? bytes : 0;
+}
+
+/* Moves the n tensors of one place; those that are not given, or already there, stay. */
+static sy_status send(sy_ctx *ctx, DLDevice device, const DLTensor **place, int n, bool changes,
                       struct device_tensors *tensors)
 {
-    void *data = NULL;
     if (!*place || (*place)->device.device_type == kDLCUDA)
         return SY_OK;
-    struct device_twin *const twin = &tensors->twins[tensors->n++];
-    *twin = (struct device_twin){.place = place, .here = *place, .there = **place, .changes = changes};
-    st_shape_bytes(twin->here->shape, twin->here->ndim, twin->here->dtype, &twin->bytes);
-    sy_status status = sy_device_alloc(ctx, twin->bytes, &data);
-    if (status == SY_OK)
-        status = sy_device_copy(ctx, data, twin->here->data, twin->bytes);
-    twin->there.data = data;
-    twin->there.device = device;
-    *place = &twin->there;
+    DLTensor *const there = calloc((size_t)n, sizeof *there);
+    if (!there)
+        return SY_ERR_NOMEM;
+    const DLTensor *const here = *place;
+    sy_status status = SY_OK;
+    tensors->twins[tensors->n++] = (struct device_twin){place, here, there, n, changes};
+    *place = there;
+    for (int i = 0; i < n && status == SY_OK; i++) {
+        there[i] = here[i];
+        there[i].data = NULL;
+        there[i].device = device;
+        status = sy_device_alloc(ctx, tensor_bytes(&here[i]), &there[i].data);
+        if (status == SY_OK)
+            status = sy_device_copy(ctx, there[i].data, here[i].data, tensor_bytes(&here[i]));
+    }
     return status;
 }
 
@@ -94,10 +107,9 @@ static sy_kv_plane *planes_of(const sy_op_info *op, void *args, int64_t *n)
     return planes;
 }
 
-sy_status device_send(sy_ctx *ctx, DLDevice device, const sy_op_info *op, void *args,
+sy_status device_send(sy_ctx *ctx, DLDevice device, const sy_op_info *op, void *args, int devices,
                       struct device_tensors *tensors)
 {
-    enum { PARTS = 4 };
     int64_t n = 0;
     sy_kv_plane *const planes = planes_of(op, args, &n);
     const bool reads = planes && !changes(op, sy_op_field(op, 0)->offset); /* the cache, which is first */
@@ -108,17 +120,16 @@ sy_status device_send(sy_ctx *ctx, DLDevice device, const sy_op_info *op, void *
         return SY_ERR_NOMEM;
     for (int i = 0; i < op->n_tensors && status == SY_OK; i++) {
         const size_t offset = sy_op_field(op, i)->offset;
-        status = send(ctx, device, (const DLTensor **)(void *)((char *)args + offset), changes(op, offset),
-                      tensors);
+        if (!(sy_op_field(op, i)->flags & SY_FIELD_SHARED))
+            status = send(ctx, device, (const DLTensor **)(void *)((char *)args + offset), devices,
+                          changes(op, offset), tensors);
     }
     for (int64_t i = 0; i < n && planes && status == SY_OK; i++) {
-        status = send(ctx, device, &planes[i].cache, !reads, tensors);
-        if (status == SY_OK)
-            status = send(ctx, device, &planes[i].rows, reads, tensors);
-        if (status == SY_OK)
-            status = send(ctx, device, &planes[i].scale, !reads, tensors);
-        if (status == SY_OK)
-            status = send(ctx, device, &planes[i].global_scale, false, tensors);
+        const DLTensor **const parts[PARTS] = {&planes[i].cache, &planes[i].rows, &planes[i].scale,
+                                               &planes[i].global_scale};
+        const bool changed[PARTS] = {!reads, reads, !reads, false};
+        for (int k = 0; k < PARTS && status == SY_OK; k++)
+            status = send(ctx, device, parts[k], 1, changed[k], tensors);
     }
     return status;
 }
@@ -127,16 +138,19 @@ sy_status device_return(sy_ctx *ctx, struct device_tensors *tensors, sy_status s
 {
     for (int i = 0; i < tensors->n; i++) {
         const struct device_twin *const t = &tensors->twins[i];
-        if (status == SY_OK && t->changes)
-            status = sy_device_copy(ctx, t->here->data, t->there.data, t->bytes);
-        sy_device_free(ctx, t->there.data);
+        for (int d = 0; d < t->n; d++) {
+            if (status == SY_OK && t->changes)
+                status = sy_device_copy(ctx, t->here[d].data, t->there[d].data, tensor_bytes(&t->here[d]));
+            sy_device_free(ctx, t->there[d].data);
+        }
         *t->place = t->here;
+        free(t->there);
     }
     free(tensors->twins);
     return status;
 }
 
-bool device_has(const struct syc_tools *tools, const char *operator_name)
+bool device_has(const struct sy_cuda_tools *tools, const char *operator_name)
 {
     for (const char *const *name = tools->operators; *name; name++)
         if (strcmp(*name, operator_name) == 0)

@@ -248,14 +248,6 @@ static void run_page(FILE *out)
 
 /* ---- Operator pages ------------------------------------------------------------------------------------ */
 
-/* "--top-k" of "top_k" */
-static void option_name(const char *name, char *text, size_t bytes)
-{
-    snprintf(text, bytes, "--%s", name);
-    for (char *c = text; *c != '\0'; c++)
-        *c = *c == '_' ? '-' : *c;
-}
-
 static int wider(int width, const char *text)
 {
     return (int)strlen(text) > width ? (int)strlen(text) : width;
@@ -324,7 +316,7 @@ static void print_tensors(FILE *out, const struct op *op, bool outputs)
         char name[40], option[40] = "";
         snprintf(name, sizeof name, "%s%s", op_file_name(tensor).text, !outputs && optional ? "?" : "");
         if (extra)
-            option_name(tensor->words, option, sizeof option);
+            op_option_name(tensor->words, option, sizeof option);
         fprintf(out, "  %-16s  %-*s  %-*s  %s%s%s\n", name, shape, shapes[i], type, types[i], tensor->help,
                 extra ? "; with " : "", option);
     }
@@ -333,7 +325,7 @@ static void print_tensors(FILE *out, const struct op *op, bool outputs)
 /* "--pad error|zero|skip", "--top-k N", "--list" */
 static void option_form(const struct op_option *option, char *text, size_t bytes)
 {
-    option_name(option->name, text, bytes);
+    op_option_name(option->name, text, bytes);
     const size_t used = strlen(text);
     if (option->kind == OP_WORD) {
         snprintf(text + used, bytes - used, " ");

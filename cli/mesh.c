@@ -3,7 +3,6 @@
  */
 #include "mesh.h"
 
-#include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -47,16 +46,6 @@ sy_status mesh_check(const struct op_call *call, sy_status status_of_query)
 {
     const bool first = status_of_query == SY_ERR_NULL || status_of_query == SY_ERR_DTYPE;
     return call->mesh.fault == SY_OK || first ? status_of_query : call->mesh.fault;
-}
-
-/* "[2,1,4]" */
-static void shape_text(const struct st_tensor *tensor, char *text, size_t bytes)
-{
-    size_t used = (size_t)snprintf(text, bytes, "[");
-    for (int i = 0; i < tensor->view.ndim && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%" PRId64, i > 0 ? "," : "", tensor->shape[i]);
-    if (used < bytes)
-        snprintf(text + used, bytes - used, "]");
 }
 
 /* ---- Devices ------------------------------------------------------------------------------------------- */
@@ -105,7 +94,7 @@ static void bind_stacked(struct op_call *call, const struct st_tensor *found, DL
     const int64_t slabs = rank > 0 ? found->shape[0] : 0;
     if (slabs != n) {
         char shape[128];
-        shape_text(found, shape, sizeof shape);
+        st_shape_text(found, shape, sizeof shape);
         mesh_fault(call, SY_ERR_SHAPE, "%s has shape %s, want [%d,...], a slab for each device", found->name,
                    shape, n);
     }
@@ -282,58 +271,6 @@ sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call)
     const sy_status status =
         sy_call_mesh(ctx, call->mesh.comm, op->info, call->args.bytes, op->info->args_bytes);
     step_tensors(op, call, -call->mesh.first);
-    return status;
-}
-
-/* The tensors of all devices of the mesh, of one field, on a device; or back. */
-static sy_status copy_views(sy_ctx *ctx, const DLTensor *here, const DLTensor *there, int n, bool back)
-{
-    sy_status status = SY_OK;
-    for (int d = 0; d < n && status == SY_OK; d++)
-        status = sy_device_copy(ctx, back ? here[d].data : there[d].data, back ? there[d].data : here[d].data,
-                                tensor_bytes(&here[d]));
-    return status;
-}
-
-static sy_status send_views(sy_ctx *ctx, DLDevice device, const DLTensor *here, DLTensor *there, int n)
-{
-    sy_status status = SY_OK;
-    for (int d = 0; d < n && status == SY_OK; d++) {
-        there[d] = here[d];
-        there[d].data = NULL;
-        there[d].device = device;
-        status = sy_device_alloc(ctx, tensor_bytes(&here[d]), &there[d].data);
-    }
-    return status == SY_OK ? copy_views(ctx, here, there, n, false) : status;
-}
-
-/* What all devices share stays in CPU memory. */
-sy_status mesh_run_there(sy_ctx *ctx, DLDevice device, const struct op *op, struct op_call *call)
-{
-    const int n = mesh_devices(call), fields = op->info->n_tensors;
-    const DLTensor **const here = mesh_array(call, (size_t)fields, sizeof *here);
-    DLTensor *const there = mesh_array(call, (size_t)n * (size_t)fields, sizeof *there);
-    const sy_field_info *tensor;
-    sy_status status = here && there ? SY_OK : SY_ERR_NOMEM;
-    for (int i = 0; status == SY_OK && (tensor = op_tensor(op, i)) != NULL; i++) {
-        const DLTensor **const place = op_pointer(op, call, tensor, 0);
-        if (!*place || (tensor->flags & SY_FIELD_SHARED) || (*place)->device.device_type == kDLCUDA)
-            continue;
-        here[i] = *place;
-        status = send_views(ctx, device, here[i], there + (size_t)i * (size_t)n, n);
-        *place = there + (size_t)i * (size_t)n;
-    }
-    if (status == SY_OK)
-        status = mesh_run(ctx, op, call);
-    for (int i = 0; here && there && (tensor = op_tensor(op, i)) != NULL; i++) {
-        if (!here[i])
-            continue;
-        if (status == SY_OK && (tensor->flags & SY_FIELD_OUT))
-            status = copy_views(ctx, here[i], there + (size_t)i * (size_t)n, n, true);
-        for (int d = 0; d < n; d++)
-            sy_device_free(ctx, there[i * n + d].data);
-        *op_pointer(op, call, tensor, 0) = here[i];
-    }
     return status;
 }
 

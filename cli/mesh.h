@@ -24,7 +24,6 @@ void mesh_close(struct op_call *call);
 
 /* The call itself; afterwards the first process has the outputs of all. */
 sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call);
-sy_status mesh_run_there(sy_ctx *ctx, DLDevice device, const struct op *op, struct op_call *call);
 void mesh_collect(const struct team *team, const struct op *op, struct op_call *call);
 
 /* ---- For the operators' files --------------------------------------------------------------------------- */

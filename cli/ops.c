@@ -52,6 +52,13 @@ void op_words_text(const char *words, const char *join, char *text, size_t bytes
     }
 }
 
+void op_option_name(const char *name, char *text, size_t bytes)
+{
+    snprintf(text, bytes, "--%s", name);
+    for (char *c = text; *c != '\0'; c++)
+        *c = *c == '_' ? '-' : *c;
+}
+
 /* ---- Options ------------------------------------------------------------------------------------------- */
 
 /* A tensor of one number per row may be given as an option; the type it then has. */

@@ -154,6 +154,9 @@ const char *op_next_word(const char **words, int *length);
 bool op_word_value(const char *words, const char *text, int *value);
 void op_words_text(const char *words, const char *join, char *text, size_t bytes);
 
+/* "--top-k" of "top_k". */
+void op_option_name(const char *name, char *text, size_t bytes);
+
 /* ---- Outputs (outputs.c) ------------------------------------------------------------------------------- */
 
 /* Sets the fields of formats from the option. */

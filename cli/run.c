@@ -16,12 +16,7 @@
 
 /* A per-row field given as an option: the one number all rows share. */
 struct row_value {
-    union {
-        int64_t i64;
-        uint64_t u64;
-        uint32_t u32;
-        float f32;
-    } number;
+    uint64_t number; /* its bits */
     int64_t shape[1];
     DLTensor view;
 };
@@ -60,136 +55,85 @@ static int find_field(const struct op *op, const char *name, size_t length, char
     return -1;
 }
 
-/* The description of a valid value of this kind, for error messages. */
-static const char *kind_text(enum op_kind kind)
-{
-    switch (kind) {
-    case OP_MESH:
-        return "rows x columns, as in 2x4";
-    case OP_INT:
-        return "a 32-bit integer";
-    case OP_INT64:
-    case OP_ROW_I64:
-        return "a 64-bit integer";
-    case OP_UINT64:
-    case OP_ROW_U64:
-        return "an integer of at most 64 bits";
-    case OP_UINT32:
-    case OP_ROW_U32:
-        return "an integer of at most 32 bits";
-    case OP_FLOAT:
-    case OP_DOUBLE:
-    case OP_ROW_F32:
-        return "a number";
-    case OP_BOOL:
-        return "true or false";
-    case OP_WORD:
-        break;
-    }
-    return "a known word";
-}
+/* Kinds of values: how an error names a valid one; of numbers the type in memory, by DLPack's numbers. */
+static const struct number_kind {
+    const char *text;
+    DLDataType type;
+    bool per_row;
+} number_kinds[] = {
+    [OP_INT] = {"a 32-bit integer", {kDLInt, 32, 1}, false},
+    [OP_INT64] = {"a 64-bit integer", {kDLInt, 64, 1}, false},
+    [OP_UINT32] = {"an integer of at most 32 bits", {kDLUInt, 32, 1}, false},
+    [OP_UINT64] = {"an integer of at most 64 bits", {kDLUInt, 64, 1}, false},
+    [OP_FLOAT] = {"a number", {kDLFloat, 32, 1}, false},
+    [OP_DOUBLE] = {"a number", {kDLFloat, 64, 1}, false},
+    [OP_ROW_I64] = {"a 64-bit integer", {kDLInt, 64, 1}, true},
+    [OP_ROW_U64] = {"an integer of at most 64 bits", {kDLUInt, 64, 1}, true},
+    [OP_ROW_U32] = {"an integer of at most 32 bits", {kDLUInt, 32, 1}, true},
+    [OP_ROW_F32] = {"a number", {kDLFloat, 32, 1}, true},
+    [OP_MESH] = {"rows x columns, as in 2x4", {0}, false},
+    [OP_BOOL] = {"true or false", {0}, false},
+};
 
-/* An unsigned number may also be written as the negative one of the same bits. */
-static bool parse_uint32(const char *text, uint32_t *value)
+/* An integer. An unsigned one may also be written as the negative number of the same bits. */
+static bool parse_integer(const char *text, DLDataType type, void *number)
 {
+    int64_t i64 = 0;
     uint64_t bits = 0;
-    if (!parse_uint64(text, &bits) || !(bits <= UINT32_MAX || bits >= (uint64_t)INT32_MIN))
+    const bool is_signed = type.code == kDLInt;
+    if (!(is_signed ? parse_int64(text, &i64) : parse_uint64(text, &bits)))
         return false;
-    *value = (uint32_t)bits;
+    if (is_signed)
+        bits = (uint64_t)i64;
+    const uint32_t narrow = (uint32_t)bits;
+    const bool negative = bits >= (uint64_t)INT32_MIN;
+    if (type.bits == 32) {
+        memcpy(number, &narrow, sizeof narrow);
+        return negative || bits <= (is_signed ? (uint64_t)INT32_MAX : UINT32_MAX);
+    }
+    memcpy(number, &bits, sizeof bits);
     return true;
 }
 
-/* Makes the [1] tensor of a per-row field. */
-static bool set_row(const struct op_option *field, const char *text, struct row_value *row,
-                    struct op_call *call)
+static bool parse_number(const char *text, DLDataType type, void *number)
 {
-    DLDataType type = SY_I64;
     double real = 0;
-    bool good = false;
-    if (field->kind == OP_ROW_I64) {
-        good = parse_int64(text, &row->number.i64);
-    } else if (field->kind == OP_ROW_F32) {
-        type = SY_F32;
-        good = parse_double(text, &real);
-        row->number.f32 = (float)real;
-    } else if (field->kind == OP_ROW_U32) {
-        type = SY_U32;
-        good = parse_uint32(text, &row->number.u32);
-    } else {
-        type = SY_U64;
-        good = parse_uint64(text, &row->number.u64);
-    }
-    row->shape[0] = 1;
-    row->view = sy_tensor(&row->number, type, 1, row->shape);
-    const DLTensor *const view = &row->view;
-    memcpy((char *)call + field->offset, &view, sizeof view);
-    return good;
+    if (type.code != kDLFloat)
+        return parse_integer(text, type, number);
+    if (!parse_double(text, &real))
+        return false;
+    const float single = (float)real;
+    memcpy(number, type.bits == 32 ? (const void *)&single : &real, type.bits / 8u);
+    return true;
 }
 
-static bool set_integer(enum op_kind kind, const char *text, void *target)
+/* Into the field, or into a [1] tensor for a field with a number per row. */
+static bool set_number(const struct op_option *field, const char *text, struct row_value *row, void *target)
 {
-    int64_t i64 = 0;
-    uint64_t u64 = 0;
-    uint32_t u32 = 0;
-    const bool is_signed = kind == OP_INT64 || kind == OP_INT;
-    const bool good = is_signed           ? parse_int64(text, &i64)
-                      : kind == OP_UINT64 ? parse_uint64(text, &u64)
-                                          : parse_uint32(text, &u32);
-    if (kind == OP_INT && (i64 < INT_MIN || i64 > INT_MAX))
-        return false;
-    if (good && kind == OP_INT)
-        memcpy(target, &(int){(int)i64}, sizeof(int));
-    else if (good && is_signed)
-        memcpy(target, &i64, sizeof i64);
-    else if (good && kind == OP_UINT64)
-        memcpy(target, &u64, sizeof u64);
-    else if (good)
-        memcpy(target, &u32, sizeof u32);
-    return good;
+    const struct number_kind *const kind = &number_kinds[field->kind];
+    const DLTensor *const view = &row->view;
+    if (!kind->per_row)
+        return parse_number(text, kind->type, target);
+    row->shape[0] = 1;
+    row->view = sy_tensor(&row->number, kind->type, 1, row->shape);
+    memcpy(target, &view, sizeof view);
+    return parse_number(text, kind->type, &row->number);
 }
 
 static bool set_field(struct run *run, int i, const char *text)
 {
     const struct op_option *const field = &run->op->options[i];
     void *const target = (char *)&run->call + field->offset;
-    double real = 0;
-    bool flag = false;
-    int number = 0;
     switch (field->kind) {
     case OP_MESH:
         return mesh_parse(text, target);
-    case OP_INT64:
-    case OP_INT:
-    case OP_UINT64:
-    case OP_UINT32:
-        return set_integer(field->kind, text, target);
-    case OP_FLOAT:
-        if (!parse_double(text, &real))
-            return false;
-        memcpy(target, &(float){(float)real}, sizeof(float));
-        return true;
-    case OP_DOUBLE:
-        if (!parse_double(text, &real))
-            return false;
-        memcpy(target, &real, sizeof real);
-        return true;
     case OP_BOOL:
-        if (!parse_bool(text, &flag))
-            return false;
-        memcpy(target, &flag, sizeof flag);
-        return true;
+        return parse_bool(text, target);
     case OP_WORD:
-        if (!op_word_value(field->words, text, &number))
-            return false;
-        memcpy(target, &number, sizeof number); /* enums have the size of int */
-        return true;
-    case OP_ROW_I64:
-    case OP_ROW_F32:
-    case OP_ROW_U64:
-    case OP_ROW_U32:
-        return set_row(field, text, &run->rows[i], &run->call);
+        return op_word_value(field->words, text, target); /* enums have the size of int */
+    default:
+        return set_number(field, text, &run->rows[i], target);
     }
-    return false;
 }
 
 /* `where` and `name` are the field as the user wrote it: "--" "top-k", or "metadata switchyard." "top_k". */
@@ -204,7 +148,7 @@ static int take_field(struct run *run, int i, const char *where, int length, con
         return EXIT_DONE;
     if (field->kind != OP_WORD)
         return usage_error(run->help, "%s%.*s is %s, want %s", where, length, name, text,
-                           kind_text(field->kind));
+                           number_kinds[field->kind].text);
     char words[128];
     op_words_text(field->words, ", ", words, sizeof words);
     return usage_error(run->help, "%s%.*s is %s, want one of %s", where, length, name, text, words);
@@ -218,10 +162,8 @@ static int unknown_option(const struct run *run, const struct arg *arg)
     const char *names[OP_MAX_OPTIONS + 1] = {NULL};
     snprintf(name, sizeof name, "%.*s", arg->length, arg->text);
     for (int i = 0; run->op->options[i].name; i++) {
-        snprintf(options[i], sizeof options[i], "%s", run->op->options[i].name);
-        for (char *c = options[i]; *c != '\0'; c++)
-            *c = *c == '_' ? '-' : *c;
-        names[i] = options[i];
+        op_option_name(run->op->options[i].name, options[i], sizeof options[i]);
+        names[i] = options[i] + strlen("--");
     }
     const char *const close = closest_name(name, names);
     return usage_error(run->help, "%s has no option --%s%s%s%s", run->op->name, name,
@@ -436,10 +378,8 @@ static int fill_presets(struct run *run)
             continue;
         if (field->required) {
             char option[64];
-            snprintf(option, sizeof option, "%s", field->name);
-            for (char *c = option; *c != '\0'; c++)
-                *c = *c == '_' ? '-' : *c;
-            return usage_error(run->help, "%s needs --%s", run->op->name, option);
+            op_option_name(field->name, option, sizeof option);
+            return usage_error(run->help, "%s needs %s", run->op->name, option);
         }
         if (field->preset)
             set_field(run, i, field->preset);
@@ -505,19 +445,23 @@ static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
     return EXIT_DONE;
 }
 
+static sy_status call_once(struct run *run, sy_ctx *ctx)
+{
+    const sy_op_info *const op = run->op->info;
+    return op->mesh ? mesh_run(ctx, run->op, &run->call)
+                    : sy_call(ctx, op, run->call.args.bytes, op->args_bytes);
+}
+
 /* The call itself, in CPU memory or on the device. */
 static sy_status make_call(struct run *run, sy_ctx *ctx, DLDevice device)
 {
-    if (run->op->info->mesh)
-        return device.device_type == kDLCUDA ? mesh_run_there(ctx, device, run->op, &run->call)
-                                             : mesh_run(ctx, run->op, &run->call);
     const sy_op_info *const op = run->op->info;
-    void *const args = run->call.args.bytes;
-    if (device.device_type != kDLCUDA)
-        return sy_call(ctx, op, args, op->args_bytes);
     struct device_tensors tensors;
-    const sy_status status = device_send(ctx, device, op, args, &tensors);
-    return device_return(ctx, &tensors, status == SY_OK ? sy_call(ctx, op, args, op->args_bytes) : status);
+    if (device.device_type != kDLCUDA)
+        return call_once(run, ctx);
+    const sy_status status =
+        device_send(ctx, device, op, run->call.args.bytes, op->mesh ? mesh_devices(&run->call) : 1, &tensors);
+    return device_return(ctx, &tensors, status == SY_OK ? call_once(run, ctx) : status);
 }
 
 /* A team decides on every step together: no process waits for one that has failed. */

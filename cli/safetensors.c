@@ -79,6 +79,16 @@ bool st_shape_bytes(const int64_t *shape, int rank, DLDataType type, size_t *byt
     return true;
 }
 
+void st_shape_text(const struct st_tensor *tensor, char *text, size_t bytes)
+{
+    size_t used = (size_t)snprintf(text, bytes, "[");
+    for (int i = 0; i < tensor->view.ndim && used < bytes; i++)
+        used += (size_t)snprintf(text + used, bytes - used, "%s%lld", i > 0 ? "," : "",
+                                 (long long)tensor->shape[i]);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, "]");
+}
+
 void *st_alloc(size_t bytes)
 {
     void *data = NULL;

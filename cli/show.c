@@ -58,12 +58,10 @@ static void print_values(const struct st_tensor *tensor)
 
 static void print_tensor(const struct st_tensor *tensor)
 {
-    char name[256];
+    char name[256], shape[ST_MAX_RANK * 24];
     printable(name, sizeof name, tensor->name);
-    printf("%s  %s [", name, st_type_name(tensor->view.dtype));
-    for (int i = 0; i < tensor->view.ndim; i++)
-        printf("%s%" PRId64, i > 0 ? "," : "", tensor->shape[i]);
-    printf("]\n");
+    st_shape_text(tensor, shape, sizeof shape);
+    printf("%s  %s %s\n", name, st_type_name(tensor->view.dtype), shape);
     print_values(tensor);
 }
 

@@ -3,8 +3,6 @@
  * routing, read from a file or drawn, and applies a model of the network with three parameters: latency, time per
  * message, bandwidth. Devices of a node may have links of their own, at the same time. With --table the same from the
  * formula of uniform routing, for several D.
- *
- * Letters: p q device, e expert, k slot of a token.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -12,75 +10,38 @@
 #include <string.h>
 
 #include "cli.h"
-#include "emit.h"
 #include "number.h"
-#include "safetensors.h"
-#include "sim_hosts.h"
-#include "sim_wire.h"
-
-enum { MAX_DEVICES = 1024, MAX_EXPERTS = 65535, MAX_LIST = 16, SMALL_MATRIX = 16, INDEX_BYTES = 2 };
-
-struct list {
-    int64_t items[MAX_LIST];
-    int n;
-};
-
-struct sim {
-    const char *path; /* NULL: the routing is drawn */
-    struct list devices, tokens;
-    int64_t n_experts, n_slots, hidden, seed;
-    int64_t n_places; /* of experts and their replicas; 0: each expert is on one device */
-    double skew;
-    struct sim_wire wire;
-    bool fp8, as_json, table, matrix;
-    bool drawn; /* an option that only a drawn routing has was given */
-    int64_t concat_dim;
-
-    int64_t n_devices, n_tokens; /* of one device */
-    struct sim_hosts hosts;
-
-    int64_t *dispatch, *slots;            /* [D,D] rows from p to q; of the combine without local_reduce */
-    int64_t remote_devices, remote_slots; /* sums over all tokens */
-    int64_t *stamp;                       /* [D] the last token that was sent there */
-
-    const struct st_tensor *indices; /* of the file */
-    bool by_position;                /* ordered by position: [D,N,K]; else one table of all tokens */
-    uint64_t random;
-    int64_t *deck;   /* [E] for drawing without weights */
-    int64_t *loads;  /* [E] choices of an expert */
-    double *weight;  /* [E] */
-    bool *taken;     /* [E] */
-    int64_t *choice; /* [K] of one token */
-};
+#include "sim.h"
 
 /* ---- Memory -------------------------------------------------------------------------------------------- */
+
+static void *alloc_array(struct sim *sim, size_t n, size_t bytes)
+{
+    return sim->arrays[sim->n_arrays++] = calloc(n, bytes);
+}
 
 static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
 {
     const size_t d = (size_t)sim->n_devices + 1, e = (size_t)sim->n_experts + 1, k = (size_t)sim->n_slots + 1;
-    sim->stamp = calloc(d, sizeof *sim->stamp);
-    sim->dispatch = calloc(d * d, sizeof *sim->dispatch);
-    sim->slots = calloc(d * d, sizeof *sim->slots);
-    sim->deck = calloc(e, sizeof *sim->deck);
-    sim->loads = calloc(e, sizeof *sim->loads);
-    sim->weight = calloc(e, sizeof *sim->weight);
-    sim->taken = calloc(e, sizeof *sim->taken);
-    sim->choice = calloc(k, sizeof *sim->choice);
-    return sim_hosts_alloc(&sim->hosts, sim->n_experts, sim->n_devices, n_hosted) && sim->stamp &&
-           sim->dispatch && sim->slots && sim->deck && sim->loads && sim->weight && sim->taken && sim->choice;
+    bool good = sim_hosts_alloc(&sim->hosts, sim->n_experts, sim->n_devices, n_hosted);
+    sim->stamp = alloc_array(sim, d, sizeof *sim->stamp);
+    sim->dispatch = alloc_array(sim, d * d, sizeof *sim->dispatch);
+    sim->slots = alloc_array(sim, d * d, sizeof *sim->slots);
+    sim->deck = alloc_array(sim, e, sizeof *sim->deck);
+    sim->loads = alloc_array(sim, e, sizeof *sim->loads);
+    sim->weight = alloc_array(sim, e, sizeof *sim->weight);
+    sim->taken = alloc_array(sim, e, sizeof *sim->taken);
+    sim->choice = alloc_array(sim, k, sizeof *sim->choice);
+    for (int i = 0; i < sim->n_arrays; i++)
+        good = good && sim->arrays[i];
+    return good;
 }
 
 static void free_arrays(struct sim *sim)
 {
     sim_hosts_free(&sim->hosts);
-    free(sim->stamp);
-    free(sim->dispatch);
-    free(sim->slots);
-    free(sim->deck);
-    free(sim->loads);
-    free(sim->weight);
-    free(sim->taken);
-    free(sim->choice);
+    for (int i = 0; i < sim->n_arrays; i++)
+        free(sim->arrays[i]);
 }
 
 /* ---- Drawing tokens ------------------------------------------------------------------------------------ */
@@ -235,288 +196,6 @@ static void count_drawn(struct sim *sim, bool loads)
     }
 }
 
-/* ---- The formula and the model ------------------------------------------------------------------------- */
-
-static double row_bytes(const struct sim *sim, bool fp8)
-{
-    const int64_t scales = (sim->hidden + 127) / 128;
-    return (double)(fp8 ? sim->hidden + 4 * scales : 2 * sim->hidden);
-}
-
-/* The probability that K different ones of E experts include none of `n_local`. */
-static double miss_rate(double n_experts, double n_local, int64_t n_slots)
-{
-    double miss = 1;
-    for (int64_t k = 0; k < n_slots; k++)
-        miss *= fmax(0, n_experts - n_local - (double)k) / (n_experts - (double)k);
-    return miss;
-}
-
-/* The rows that a token sends to other devices when all choices of experts are equally probable. */
-struct expected {
-    double hit_rate, remote_devices, remote_slots;
-};
-
-/* n_local NULL: experts are placed in blocks. */
-static struct expected expect_uniform(const struct sim *sim, int64_t n_devices, const int64_t *n_local)
-{
-    struct expected expected = {0};
-    const double d = (double)n_devices, n_experts = (double)sim->n_experts;
-    for (int64_t q = 0; q < n_devices; q++) {
-        const double here = n_local ? (double)n_local[q]
-                                    : ceil((double)(q + 1) * n_experts / d) - ceil((double)q * n_experts / d);
-        expected.hit_rate += (1 - miss_rate(n_experts, here, sim->n_slots)) / d;
-    }
-    expected.remote_devices = (d - 1) * expected.hit_rate;
-    expected.remote_slots = (double)sim->n_slots * (1 - 1 / d);
-    return expected;
-}
-
-static double metadata_us(const struct sim *sim, int64_t n_devices, int64_t n_tokens)
-{
-    return sim_table_us(&sim->wire, n_devices, (double)(n_tokens * sim->n_slots * INDEX_BYTES));
-}
-
-/* The load of one exchange on the devices. */
-struct load {
-    double out_mean, out_max, in_mean, in_max; /* rows */
-    double row_bytes, us;                      /* of the slowest device */
-};
-
-static struct load load_of(const struct sim *sim, const int64_t *rows, bool transposed, double bytes)
-{
-    const int64_t d = sim->n_devices;
-    struct load load = {.row_bytes = bytes};
-    for (int64_t p = 0; p < d; p++) {
-        double out = 0, in = 0, near_out = 0, near_in = 0;
-        for (int64_t q = 0; q < d; q++) {
-            const double there = p == q ? 0 : (double)rows[transposed ? q * d + p : p * d + q];
-            const double here = p == q ? 0 : (double)rows[transposed ? p * d + q : q * d + p];
-            const bool near = sim->wire.node > 1 && p / sim->wire.node == q / sim->wire.node;
-            out += there;
-            in += here;
-            near_out += near ? there : 0;
-            near_in += near ? here : 0;
-        }
-        load.out_mean += out / (double)d;
-        load.in_mean += in / (double)d;
-        load.out_max = fmax(load.out_max, out);
-        load.in_max = fmax(load.in_max, in);
-        load.us = fmax(load.us, sim_wire_us(&sim->wire, d, out, fmax(near_out, near_in) * bytes,
-                                            fmax(out - near_out, in - near_in) * bytes));
-    }
-    return load;
-}
-
-static double imbalance(double mean, double most)
-{
-    return mean > 0 ? most / mean : 1;
-}
-
-/* ---- The table of the formula -------------------------------------------------------------------------- */
-
-static void print_table(const struct sim *sim)
-{
-    const double plain = row_bytes(sim, false), fp8 = row_bytes(sim, true);
-    printf("%" PRId64 " of %" PRId64 " experts per token, uniform; rows of %" PRId64
-           " elements: %.0f bytes (bf16), "
-           "%.0f bytes (fp8)\n%g us latency, %g us per message, %g GB/s; ",
-           sim->n_slots, sim->n_experts, sim->hidden, plain, fp8, sim->wire.latency_us, sim->wire.message_us,
-           sim->wire.gb_per_s);
-    sim_print_node(&sim->wire);
-    printf("MB and us per device\n\n");
-    puts(
-        "| D | tokens | hit rate | remote devices | remote slots | dispatch MB, fp8 | combine MB | padded MB "
-        "| dispatch us, fp8 | combine us | metadata us |\n"
-        "|---|---|---|---|---|---|---|---|---|---|---|");
-    for (int i = 0; i < sim->devices.n; i++)
-        for (int j = 0; j < sim->tokens.n; j++) {
-            const int64_t d = sim->devices.items[i], n = sim->tokens.items[j];
-            const struct expected expected = expect_uniform(sim, d, NULL);
-            const double rows = (double)n * expected.remote_devices, back = (double)n * expected.remote_slots;
-            printf("| %" PRId64 " | %" PRId64
-                   " | %.3f | %.2f | %.2f | %.2f, %.2f | %.2f | %.1f | %.0f, %.0f | "
-                   "%.0f | %.0f |\n",
-                   d, n, expected.hit_rate, expected.remote_devices, expected.remote_slots,
-                   rows * plain / 1e6, rows * fp8 / 1e6, back * plain / 1e6, (double)(d * n) * plain / 1e6,
-                   sim_uniform_us(&sim->wire, d, rows, rows * plain),
-                   sim_uniform_us(&sim->wire, d, rows, rows * fp8),
-                   sim_uniform_us(&sim->wire, d, back, back * plain), metadata_us(sim, d, n));
-        }
-}
-
-static void emit_table(const struct sim *sim)
-{
-    struct emit json = {.out = stdout};
-    const double plain = row_bytes(sim, false), fp8 = row_bytes(sim, true);
-    emit_begin(&json, NULL, '{');
-    emit_begin(&json, "rows", '[');
-    for (int i = 0; i < sim->devices.n; i++)
-        for (int j = 0; j < sim->tokens.n; j++) {
-            const int64_t d = sim->devices.items[i], n = sim->tokens.items[j];
-            const struct expected expected = expect_uniform(sim, d, NULL);
-            const double rows = (double)n * expected.remote_devices, back = (double)n * expected.remote_slots;
-            emit_begin(&json, NULL, '{');
-            emit_integer(&json, "devices", d);
-            emit_integer(&json, "tokens", n);
-            emit_number(&json, "hit_rate", expected.hit_rate);
-            emit_number(&json, "remote_devices", expected.remote_devices);
-            emit_number(&json, "remote_slots", expected.remote_slots);
-            emit_number(&json, "dispatch_bytes", rows * plain);
-            emit_number(&json, "dispatch_fp8_bytes", rows * fp8);
-            emit_number(&json, "combine_bytes", back * plain);
-            emit_number(&json, "padded_bytes", (double)(d * n) * plain);
-            emit_number(&json, "dispatch_us", sim_uniform_us(&sim->wire, d, rows, rows * plain));
-            emit_number(&json, "dispatch_fp8_us", sim_uniform_us(&sim->wire, d, rows, rows * fp8));
-            emit_number(&json, "combine_us", sim_uniform_us(&sim->wire, d, back, back * plain));
-            emit_number(&json, "metadata_us", metadata_us(sim, d, n));
-            emit_end(&json, '}');
-        }
-    emit_end(&json, ']');
-    emit_end(&json, '}');
-}
-
-/* ---- Counted results ----------------------------------------------------------------------------------- */
-
-enum { DISPATCH, SLOTS, PARTIAL, N_LOADS };
-
-static void print_matrix(const struct sim *sim, const char *title, const int64_t *rows)
-{
-    printf("\n%s, rows from device (down) to device (across)\n", title);
-    for (int64_t p = 0; p < sim->n_devices; p++) {
-        for (int64_t q = 0; q < sim->n_devices; q++)
-            printf(" %6" PRId64, rows[p * sim->n_devices + q]);
-        putchar('\n');
-    }
-}
-
-/* expected is NaN where there is no formula. */
-static void print_per_token(const char *name, double counted, double expected)
-{
-    printf("  %-14s  %7.2f", name, counted);
-    if (isnan(expected))
-        printf("        -\n");
-    else
-        printf("  %7.2f\n", expected);
-}
-
-static void print_counted(const struct sim *sim, const struct expected *expected, const struct load *loads)
-{
-    static const char *const names[N_LOADS] = {"dispatch", "combine, slots", "combine, local_reduce"};
-    const double tokens = fmax(1, (double)(sim->n_devices * sim->n_tokens));
-    printf("%" PRId64 " devices, %" PRId64 " experts, %" PRId64 " slots per token, %" PRId64
-           " tokens per device, ",
-           sim->n_devices, sim->n_experts, sim->n_slots, sim->n_tokens);
-    if (sim->path) {
-        printf("routed as in ");
-        text_print(stdout, sim->path);
-        printf("\n\n");
-    } else if (sim->skew > 0)
-        printf("drawn with skew %g, seed %" PRId64 "\n\n", sim->skew, sim->seed);
-    else
-        printf("drawn uniformly, seed %" PRId64 "\n\n", sim->seed);
-    printf("per token         counted  uniform\n");
-    print_per_token("remote devices", (double)sim->remote_devices / tokens, expected->remote_devices);
-    print_per_token("remote slots", (double)sim->remote_slots / tokens, expected->remote_slots);
-    putchar('\n');
-    printf(
-        "per device             rows out: mean    max  imb.   rows in: mean    max  imb.    MB out, in (max)"
-        "        us\n");
-    for (int i = 0; i < N_LOADS; i++) {
-        const struct load *const l = &loads[i];
-        if (i == PARTIAL && sim_many_serve(&sim->hosts))
-            printf("  %-21s none: an expert has two holders\n", names[i]);
-        else
-            printf("  %-21s %14.1f %6.0f %5.2f %15.1f %6.0f %5.2f %9.2f %9.2f %9.1f\n", names[i], l->out_mean,
-                   l->out_max, imbalance(l->out_mean, l->out_max), l->in_mean, l->in_max,
-                   imbalance(l->in_mean, l->in_max), l->out_max * l->row_bytes / 1e6,
-                   l->in_max * l->row_bytes / 1e6, l->us);
-    }
-    printf("  %-21s %84.1f\n", "metadata", metadata_us(sim, sim->n_devices, sim->n_tokens));
-    printf("\nModel: %g us latency, %g us per message, %g GB/s; ", sim->wire.latency_us, sim->wire.message_us,
-           sim->wire.gb_per_s);
-    sim_print_node(&sim->wire);
-    printf("the slowest device counts.\n");
-    if (sim->matrix || sim->n_devices <= SMALL_MATRIX) {
-        print_matrix(sim, "dispatch", sim->dispatch);
-        print_matrix(sim, "combine, slots", sim->slots);
-    }
-}
-
-static void emit_load(struct emit *json, const char *key, const struct load *load)
-{
-    emit_begin(json, key, '{');
-    emit_number(json, "rows_out_mean", load->out_mean);
-    emit_number(json, "rows_out_max", load->out_max);
-    emit_number(json, "rows_in_mean", load->in_mean);
-    emit_number(json, "rows_in_max", load->in_max);
-    emit_number(json, "bytes_out_mean", load->out_mean * load->row_bytes);
-    emit_number(json, "bytes_out_max", load->out_max * load->row_bytes);
-    emit_number(json, "bytes_in_mean", load->in_mean * load->row_bytes);
-    emit_number(json, "bytes_in_max", load->in_max * load->row_bytes);
-    emit_number(json, "imbalance_out", imbalance(load->out_mean, load->out_max));
-    emit_number(json, "imbalance_in", imbalance(load->in_mean, load->in_max));
-    emit_number(json, "us", load->us);
-    emit_end(json, '}');
-}
-
-static void emit_matrix(struct emit *json, const char *key, const struct sim *sim, const int64_t *rows)
-{
-    emit_begin(json, key, '[');
-    for (int64_t p = 0; p < sim->n_devices; p++) {
-        emit_begin(json, NULL, '[');
-        for (int64_t q = 0; q < sim->n_devices; q++)
-            emit_integer(json, NULL, rows[p * sim->n_devices + q]);
-        emit_end(json, ']');
-    }
-    emit_end(json, ']');
-}
-
-static void emit_counted(const struct sim *sim, const struct expected *expected, const struct load *loads)
-{
-    struct emit json = {.out = stdout};
-    const double tokens = fmax(1, (double)(sim->n_devices * sim->n_tokens));
-    emit_begin(&json, NULL, '{');
-    emit_integer(&json, "devices", sim->n_devices);
-    emit_integer(&json, "experts", sim->n_experts);
-    emit_integer(&json, "k", sim->n_slots);
-    emit_integer(&json, "tokens", sim->n_tokens);
-    emit_number(&json, "remote_devices", (double)sim->remote_devices / tokens);
-    emit_number(&json, "remote_devices_uniform", expected->remote_devices);
-    emit_number(&json, "remote_slots", (double)sim->remote_slots / tokens);
-    emit_number(&json, "remote_slots_uniform", expected->remote_slots);
-    emit_load(&json, "dispatch", &loads[DISPATCH]);
-    emit_load(&json, "combine_slots", &loads[SLOTS]);
-    if (sim_many_serve(&sim->hosts))
-        emit_string(&json, "combine_local_reduce", NULL);
-    else
-        emit_load(&json, "combine_local_reduce", &loads[PARTIAL]);
-    emit_number(&json, "metadata_us", metadata_us(sim, sim->n_devices, sim->n_tokens));
-    if (sim->matrix || sim->n_devices <= SMALL_MATRIX) {
-        emit_matrix(&json, "dispatch_rows", sim, sim->dispatch);
-        emit_matrix(&json, "combine_slots_rows", sim, sim->slots);
-    }
-    emit_end(&json, '}');
-}
-
-/* Dispatch in the requested type; combine returns rows in bf16. */
-static void report(const struct sim *sim)
-{
-    struct expected expected = expect_uniform(sim, sim->n_devices, sim->hosts.n_local);
-    if (sim->hosts.replicated && sim->hosts.replica != SY_A2A_REPLICA_ALL)
-        expected.remote_devices = expected.remote_slots = NAN;
-    const double back = row_bytes(sim, false);
-    const struct load loads[N_LOADS] = {
-        [DISPATCH] = load_of(sim, sim->dispatch, false, row_bytes(sim, sim->fp8)),
-        [SLOTS] = load_of(sim, sim->slots, false, back),
-        [PARTIAL] = load_of(sim, sim->dispatch, true, back),
-    };
-    if (sim->as_json)
-        emit_counted(sim, &expected, loads);
-    else
-        print_counted(sim, &expected, loads);
-}
-
 /* ---- The file ------------------------------------------------------------------------------------------ */
 
 static int64_t product(const struct st_tensor *tensor, int from, int to)
@@ -536,19 +215,15 @@ static bool is_type(const struct st_tensor *tensor, DLDataType type)
 static int read_mapping(struct sim *sim, const struct st_tensor *mapping)
 {
     const int rank = mapping ? mapping->view.ndim : 0;
-    if (!mapping || !is_type(mapping, SY_U16) || (rank != 2 && rank != 4)) {
-        plain_error("%s: want expert_mapping [E,D] of U16", sim->path);
-        return EXIT_USAGE;
-    }
+    if (!mapping || !is_type(mapping, SY_U16) || (rank != 2 && rank != 4))
+        return plain_error("%s: want expert_mapping [E,D] of U16", sim->path);
     sim->n_experts = mapping->shape[rank - 2];
     sim->n_devices = mapping->shape[rank - 1];
     if (sim->n_experts < 1 || sim->n_experts > MAX_EXPERTS || sim->n_devices < 1 ||
-        sim->n_devices > MAX_DEVICES || mapping->bytes == 0) {
-        plain_error("%s: expert_mapping has %" PRId64 " experts and %" PRId64
-                    " devices, want 1 to %d and 1 to %d",
-                    sim->path, sim->n_experts, sim->n_devices, MAX_EXPERTS, MAX_DEVICES);
-        return EXIT_USAGE;
-    }
+        sim->n_devices > MAX_DEVICES || mapping->bytes == 0)
+        return plain_error("%s: expert_mapping has %" PRId64 " experts and %" PRId64
+                           " devices, want 1 to %d and 1 to %d",
+                           sim->path, sim->n_experts, sim->n_devices, MAX_EXPERTS, MAX_DEVICES);
     return EXIT_DONE;
 }
 
@@ -557,10 +232,8 @@ static int read_indices(struct sim *sim, const struct st_file *file)
 {
     const struct st_tensor *const indices = st_find(file, "expert_indices");
     const struct st_tensor *const metadata = st_find(file, "expert_metadata");
-    if (!indices == !metadata) {
-        plain_error("%s: want one of expert_indices and expert_metadata", sim->path);
-        return EXIT_USAGE;
-    }
+    if (!indices == !metadata)
+        return plain_error("%s: want one of expert_indices and expert_metadata", sim->path);
     sim->indices = indices ? indices : metadata;
     sim->by_position = indices != NULL;
     const int rank = sim->indices->view.ndim;
@@ -602,7 +275,7 @@ static int run_file(struct sim *sim)
     if (code == EXIT_DONE)
         code = count_file(sim);
     if (code == EXIT_DONE)
-        report(sim);
+        sim_report(sim);
     st_free(&file);
     return code;
 }
@@ -623,7 +296,7 @@ static int run_drawn(struct sim *sim, const struct common *common)
     if (code != EXIT_DONE)
         return code;
     count_drawn(sim, false);
-    report(sim);
+    sim_report(sim);
     return EXIT_DONE;
 }
 
@@ -781,10 +454,8 @@ int command_sim_a2a(struct common *common, struct arg_list *list)
             sim.table ? (struct list){{8, 16, 32, 64, 128, 256}, 6} : (struct list){.items = {64}, .n = 1};
     if (sim.tokens.n == 0)
         sim.tokens = (struct list){.items = {128}, .n = 1};
-    if (sim.table && sim.as_json)
-        emit_table(&sim);
-    else if (sim.table)
-        print_table(&sim);
+    if (sim.table)
+        sim_report_table(&sim);
     else
         code = sim.path ? run_file(&sim) : run_drawn(&sim, common);
     free_arrays(&sim);

@@ -38,7 +38,7 @@ add_library(switchyard_cli_parts STATIC ${cli_sources} ${bench_sources})
 switchyard_defaults(switchyard_cli_parts)
 target_include_directories(switchyard_cli_parts PUBLIC ${PROJECT_SOURCE_DIR}/cli ${PROJECT_SOURCE_DIR}/bench
                                                        ${PROJECT_SOURCE_DIR} ${JANSSON_INCLUDE_DIR}
-                           PRIVATE ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_BINARY_DIR}/bench
+                           PRIVATE ${CMAKE_CURRENT_BINARY_DIR}/bench
                                    $<TARGET_PROPERTY:switchyard,INTERFACE_INCLUDE_DIRECTORIES>)
 target_compile_definitions(switchyard_cli_parts PUBLIC SWITCHYARD_BENCH=$<BOOL:${SWITCHYARD_BENCH}>)
 if(TARGET switchyard_mpi)

@@ -1,6 +1,6 @@
 # libswitchyard_cuda: the operators on CUDA devices, loaded by libswitchyard when a context asks for one. The same sources
 # compiled for the CPU, with an emulator of the runtime, are libswitchyard_cuda_emulated: only for tests.
-file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*.cu)
+file(GLOB cuda_sources CONFIGURE_DEPENDS src/cuda/*/*.cu)
 
 # Compute capabilities of the GPUs of this machine, as architectures of CMake.
 function(switchyard_gpus architectures)
@@ -69,7 +69,8 @@ if(SWITCHYARD_TESTS AND NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         foreach(source IN LISTS cuda_sources)
             get_filename_component(name ${source} NAME_WE)
             set(copy ${CMAKE_CURRENT_BINARY_DIR}/emulated/${name}.cpp)
-            file(WRITE ${copy}.new "#include \"cuda/${name}.cu\"\n")
+            file(RELATIVE_PATH unit ${PROJECT_SOURCE_DIR}/src ${source})
+            file(WRITE ${copy}.new "#include \"${unit}\"\n")
             file(COPY_FILE ${copy}.new ${copy} ONLY_IF_DIFFERENT)
             list(APPEND emulated_sources ${copy})
         endforeach()
@@ -87,7 +88,7 @@ if(SWITCHYARD_TESTS AND NOT SWITCHYARD_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         add_library(switchyard_cuda_emulated SHARED ${emulated_sources} $<TARGET_OBJECTS:switchyard_emulator>)
         switchyard_emulated(switchyard_cuda_emulated)
         # A division by zero traps, as it does on x86.
-        target_precompile_headers(switchyard_cuda_emulated PRIVATE src/cuda/backend.cuh) # half a second of each of its units
+        target_precompile_headers(switchyard_cuda_emulated PRIVATE src/cuda/runtime/backend.cuh) # half a second of each of its units
         target_compile_options(switchyard_cuda_emulated PRIVATE -fsanitize=integer-divide-by-zero -fsanitize-undefined-trap-on-error)
     endif()
 endif()

@@ -1,5 +1,5 @@
 # libswitchyard_mpi: the transport over MPI. It uses the public headers and symbols of the library, nothing inside it.
-file(GLOB mpi_sources CONFIGURE_DEPENDS mpi/*.c)
+file(GLOB mpi_sources CONFIGURE_DEPENDS transports/common/*.c transports/mpi/*.c)
 add_library(switchyard_mpi_objects OBJECT ${mpi_sources})
 switchyard_defaults(switchyard_mpi_objects)
 target_compile_options(switchyard_mpi_objects PRIVATE ${switchyard_strict_warnings})
@@ -12,4 +12,4 @@ set_target_properties(switchyard_mpi PROPERTIES VERSION ${PROJECT_VERSION} LINKE
                       SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH "$ORIGIN")
 target_link_libraries(switchyard_mpi PUBLIC switchyard MPI::MPI_C)
 switchyard_link_hardening(switchyard_mpi)
-switchyard_export_only(switchyard_mpi mpi/switchyard_mpi.map)
+switchyard_export_only(switchyard_mpi transports/mpi/switchyard_mpi.map)

@@ -1,5 +1,5 @@
 # libswitchyard_nccl: the transport over NCCL. It uses the public headers and symbols of the library, nothing inside it.
-file(GLOB nccl_sources CONFIGURE_DEPENDS nccl/*.c)
+file(GLOB nccl_sources CONFIGURE_DEPENDS transports/common/*.c transports/nccl/*.c)
 add_library(switchyard_nccl_objects OBJECT ${nccl_sources})
 switchyard_defaults(switchyard_nccl_objects)
 target_compile_options(switchyard_nccl_objects PRIVATE ${switchyard_strict_warnings})
@@ -14,4 +14,4 @@ set_target_properties(switchyard_nccl PROPERTIES VERSION ${PROJECT_VERSION} LINK
 target_include_directories(switchyard_nccl SYSTEM INTERFACE ${NCCL_INCLUDE_DIR} ${CUDAToolkit_INCLUDE_DIRS})
 target_link_libraries(switchyard_nccl PUBLIC switchyard ${NCCL_LIBRARY} PRIVATE CUDA::cudart_static)
 switchyard_link_hardening(switchyard_nccl)
-switchyard_export_only(switchyard_nccl nccl/switchyard_nccl.map)
+switchyard_export_only(switchyard_nccl transports/nccl/switchyard_nccl.map)

@@ -76,6 +76,10 @@ install(TARGETS ${python_targets} COMPONENT python
         RUNTIME DESTINATION switchyard/bin
         LIBRARY DESTINATION switchyard/lib NAMELINK_SKIP)
 install(TARGETS ${binding_targets} COMPONENT python LIBRARY DESTINATION switchyard)
+if(NOT CMAKE_CROSSCOMPILING AND NOT switchyard_sanitize) # types of words, from the descriptions of the library; without them checkers take any word
+    install(CODE "execute_process(COMMAND \"${Python_EXECUTABLE}\" \"${CMAKE_CURRENT_SOURCE_DIR}/python/binding/words.py\"
+                  \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/switchyard\" COMMAND_ERROR_IS_FATAL ANY)" COMPONENT python)
+endif()
 add_custom_target(switchyard_python DEPENDS ${python_targets} ${binding_targets})
 
 # Not in the package: a loop around the operators, for python/bench/calls.py.

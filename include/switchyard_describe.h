@@ -149,7 +149,7 @@ static inline sy_status sy_call_query(sy_ctx *ctx, const sy_op_info *op, const v
 /*
  * The same of any operator. One between devices (op->mesh) runs on the comm as by sy_<op>_n(ctx, comm, args, args_bytes):
  * sy_call_mesh is collective, and the query needs no other process. For all others comm is ignored and may be NULL.
- * Return the statuses of the call; NULL (op; comm, of one between devices). A wrong op is not told to other processes.
+ * Return the statuses of the call; NULL (op; comm, of one between devices). Other processes do not learn of a wrong op.
  */
 SY_API sy_status sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
                               size_t args_bytes);
@@ -187,7 +187,7 @@ SY_API sy_status sy_infer(sy_ctx *ctx, const sy_op_info *op, const void *args, s
  * Where a call accepts any number of rows the extent is the most it can write: rows of layouts PACKED and EXPERT, for
  * the experts of the device, or for all experts where the mapping is not read; with max_tokens the tokens of the group,
  * of whom this process counts max_tokens for every device of another process. Extents are -1 where nothing in args
- * tells them: experts of a device (expert_counts, expert_offsets) where the mapping is not read, and the tokens of
+ * gives them: experts of a device (expert_counts, expert_offsets) where the mapping is not read, and the tokens of
  * all_to_all_combine with max_tokens, without routing and weights, which the caller chose.
  * Returns the statuses of the call; NULL (op, shapes; comm, of an operator between devices); VALUE (n too small).
  */

@@ -74,15 +74,15 @@ def find_all():
     """{folder: [site]} of the tracked files."""
     found = {folder: [] for folder in FOLDERS}
     for path in tracked(*FOLDERS):
-        if path.endswith(SUFFIXES) and os.path.dirname(path) in found:
-            found[os.path.dirname(path)] += Finder(path, read(path)).sites
+        if path.endswith(SUFFIXES):
+            found[folder_of(path)] += Finder(path, read(path)).sites
     return found
 
 
 # ---- Choosing -------------------------------------------------------------------------------------------------------
 
-def folder_of(site):
-    return os.path.dirname(site.file)
+def folder_of(path):
+    return next(folder for folder in FOLDERS if path.startswith(folder + "/"))
 
 
 def overlaps(site, others):
@@ -109,7 +109,7 @@ def choose(found, seed, count):
     chosen, number, folders = {}, 0, list(FOLDERS)
     while True:
         while len(chosen) < count and folders:
-            folder = min(folders, key=lambda f: sum(folder_of(s) == f for s in chosen.values()))
+            folder = min(folders, key=lambda f: sum(folder_of(s.file) == f for s in chosen.values()))
             site = next((s for s in queues[folder] if not overlaps(s, chosen.values())), None)
             if site is None:
                 folders.remove(folder)
@@ -320,7 +320,7 @@ def faults_of(sites):
 
 def table(faults, gone, results):
     out = [f"{'folder':14s} faults  found  survived  (not reached)  not tried"]
-    rows = [(folder, [f for f in faults if os.path.dirname(f["file"]) == folder]) for folder in FOLDERS]
+    rows = [(folder, [f for f in faults if f["file"].startswith(folder + "/")]) for folder in FOLDERS]
     for name, own in (*rows, ("all", faults)):
         done = [results[f["number"]] for f in own if f["number"] in results]
         survived = [r for r in done if r["verdict"] == "survived"]

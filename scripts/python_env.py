@@ -19,6 +19,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -32,14 +33,15 @@ PYTHON = os.path.join(VENV, "bin", "python")
 STATE = os.path.join(ROOT, "build", "venv.json")
 OLDEST = (3, 11)
 
-# Newest first. The first one that is available without CUDA's packages, which are gigabytes, is used.
+# Newest first. The first one that is available without CUDA's packages, which are gigabytes, is used. On x86_64 all of them need
+# these packages, and asking for each takes minutes.
 TORCH = ("torch>=2.4", "torch==2.10.*", "torch==2.9.*", "torch==2.8.*", "torch==2.6.*", "torch==2.4.*")
 OLDEST_TORCH = (2, 4)
 CUDA = re.compile(r"nvidia|cuda|.*triton", re.IGNORECASE)
 
 # The sources of the package. Other files may change without a new build.
-SOURCES = ("CMakeLists.txt", "pyproject.toml", "bench", "cli", "cmake", "include", "mpi", "nccl", "python/binding",
-           "python/switchyard", "src", "transport")
+SOURCES = ("CMakeLists.txt", "pyproject.toml", "bench", "cli", "cmake", "include", "python/binding",
+           "python/switchyard", "src", "transports")
 
 
 class Skip(Exception):
@@ -128,6 +130,8 @@ def install_torch():
     if asked:
         code, text = pip("install", "-q", *asked.split())
         return f"{asked} cannot be installed: {error_line(text)}" if code else ""
+    if platform.machine() == "x86_64":
+        return "its builds for x86_64 require CUDA packages, gigabytes; SWITCHYARD_TORCH=torch installs them"
     reason = "the index offers none for this platform"
     for candidate in TORCH:
         found, cuda = resolve(candidate)

@@ -4,7 +4,7 @@
     run_tests.py BUILD [--tier TIER] [--label NAME]... [--match REGEX] [--junit FILE] [--list]
 
 The list is CTest's; tests/tiers.txt assigns tiers. `quick` is what `make test` runs, `more` is what `make test-all`
-adds: the tests that are not quick, and longer runs of some that are (SWITCHYARD_TESTS=full). Tests of a program that
+adds: the tests that are not quick (SWITCHYARD_TESTS=full), and more of some that are (SWITCHYARD_TESTS=more). Tests of a program that
 prints TAP (cmocka can, scripts/tap.py does) are counted one by one, any other program is one test. A program that
 crashes, omits tests, or prints nothing for 15 minutes is a failure. The last line is `N passed, N failed, N skipped`;
 the exit status is 1 when anything failed. `--list` prints the names with their tiers and runs nothing.
@@ -14,6 +14,7 @@ import concurrent.futures
 import json
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -176,18 +177,22 @@ def chosen(tests, tier="", labels=(), match=""):
             if t.tier != left_out and (not labels or set(labels) & set(t.labels)) and re.search(match, t.name)]
 
 
+def environment_of(test, tier, extra_env):
+    """With `more` a test that is quick too leaves out what it has done in `make test`, as far as it can."""
+    length = {"both": "more", "full": "full"}.get(test.tier)
+    return dict(extra_env or {}, SWITCHYARD_TESTS=length) if tier == "more" and length else extra_env
+
+
 def run_suites(build, labels=(), match="", wrapper=(), extra_env=None, show=print, tier=""):
     """All cases of a build folder, or of the given tier, labels and names; one line per program as it ends."""
     tests = chosen(read_ctest(build), tier, labels, match)
-    if tier == "more":
-        extra_env = dict(extra_env or {}, SWITCHYARD_TESTS="full")
     times = read_times(build)
     # The longest first, by the last run: at the end nothing waits for one of them. Those never run here come before.
     tests.sort(key=lambda test: (-times.get(test.name, 1e6), test.place))
     all_cases, width = [], len(str(len(tests)))
     workers = (os.cpu_count() or 1) + 1  # one more: some tests wait, for processes that end or are ended
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
-        futures = {pool.submit(run_one, t, wrapper, extra_env): t for t in tests}
+        futures = {pool.submit(run_one, t, wrapper, environment_of(t, tier, extra_env)): t for t in tests}
         for number, future in enumerate(concurrent.futures.as_completed(futures), 1):
             name, cases = futures[future].name, future.result()
             passed, failed, skipped = count(cases)
@@ -218,6 +223,13 @@ def read_times(build):
 def write_times(build, times):
     with open(os.path.join(build, "test-times.json"), "w", encoding="utf-8") as file:
         json.dump(times, file, indent=0, sort_keys=True)
+
+
+def say_times(start):
+    """Real time since `start`, and what all processors have spent on programs that this one has started and that have ended:
+    on a machine that is busy with other things only the second says how long a run takes."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return f"{time.monotonic() - start:.0f} s, processors {used.ru_utime + used.ru_stime:.0f} s"
 
 
 def show_slowest(cases, show=print):
@@ -293,7 +305,7 @@ def main():
         write_junit(args.junit, cases)
     if cases:
         show_slowest(cases, flushed)
-    flushed(f"{time.monotonic() - start:.0f} s")
+    flushed(say_times(start))
     flushed(say(*count(cases)))
     return 1 if count(cases)[1] or not cases else 0
 

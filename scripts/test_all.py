@@ -161,7 +161,7 @@ def tsan():
 def mpich():
     """Another MPI than the one of `make test`. Its processes spin while they wait, so there are few of them."""
     need("mpicc.mpich", "mpirun.mpich")
-    folder = build("mpich", "mpi_tests")
+    folder = build("mpich", "tests_mpi")
     return rename(run_tests.run_suites(folder, ["mpi"], "_2$|killed", show=quiet), "mpich")
 
 
@@ -296,6 +296,7 @@ def main():
     os.chdir(ROOT)
     os.makedirs("build/test-all", exist_ok=True)
     show = lambda text: print(text, flush=True)
+    start = time.monotonic()
     wanted = sys.argv[1:] or list(STAGES)
     unknown = [name for name in wanted if name not in STAGES]
     if unknown:
@@ -309,6 +310,7 @@ def main():
     everything += beside(lambda name: run_stage(name, show), [name for name in reversed(wanted) if name not in ALONE])
     run_tests.show_trouble(everything, show)
     run_tests.write_junit("build/junit-all.xml", everything)
+    show(run_tests.say_times(start))
     show(run_tests.say(*run_tests.count(everything)))
     return 1 if run_tests.count(everything)[1] or not everything else 0
 

@@ -20,8 +20,9 @@ import run_tests
 from run_tests import Case
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LOCAL = {"cuda_mesh": (), "op_mesh": (), "cases": ("all_to_all_dispatch", "all_to_all_combine")}  # programs, and their arguments
-# Programs of ranks: numbers of processes, and into how many jobs their tests are divided.
+LOCAL = {"cuda_mesh": ("tests_cuda", "mesh"), "op_mesh": ("tests_op", "mesh"),
+         "cases": ("cases", "all_to_all_dispatch", "all_to_all_combine")}  # programs with their arguments
+# Tests of ranks: numbers of processes, and into how many jobs their tests are divided.
 OVER_MPI = {"all_to_all": ((2, 4), 6), "rejections": ((2,), 4), "collective": ((2, 4), 1), "schedule": ((2, 4), 3), "device": ((2, 4), 4)}
 OVER_NCCL = {"all_to_all": ((2, 4), 6), "rejections": ((2,), 4), "collective": ((2, 4), 1), "schedule": ((2, 4), 3),
              "create": ((2, 4), 2), "bytes": ((2, 4), 1)}
@@ -43,8 +44,7 @@ def nccl_name(emulated):
 
 def targets(emulated):
     """What has to be built."""
-    return [*LOCAL, *(f"mpi_{name}" for name in (*OVER_MPI, "killed")),
-            *(f"{nccl_name(emulated)}_{name}" for name in (*OVER_NCCL, "killed")),
+    return [*(command[0] for command in LOCAL.values()), "tests_mpi", f"tests_{nccl_name(emulated)}",
             "switchyard_cuda_emulated" if emulated else "switchyard_cuda"]
 
 
@@ -65,17 +65,17 @@ def ranks_jobs(build, emulated):
         jobs = []
         for name, (numbers, n) in OVER_MPI.items():
             if processes in numbers:
-                command = mpi_command(processes, os.path.join(build, f"mpi_{name}"), str(processes))
+                command = mpi_command(processes, os.path.join(build, "tests_mpi"), name, str(processes))
                 jobs += shards(f"mpi_{name}", processes, n, command, {})
         parts.append((f"IPC, {processes} processes", jobs))
     for processes in (2, 4):
         jobs = []
         for name, (numbers, n) in OVER_NCCL.items():
             if processes in numbers:
-                program = f"{nccl_name(emulated)}_{name}"
+                command = [os.path.join(build, f"tests_{nccl_name(emulated)}"), name]
                 # Kernels of several communicators have queues of their own: under MPS a process has two unless it asks for more.
                 env = {"SWITCHYARD_RANKS": str(processes), "CUDA_DEVICE_MAX_CONNECTIONS": str(QUEUES)}
-                jobs += shards(program, processes, n, [os.path.join(build, program)], env)
+                jobs += shards(f"{nccl_name(emulated)}_{name}", processes, n, command, env)
         parts.append((f"NCCL, {processes} ranks", jobs))
     return parts
 
@@ -84,12 +84,12 @@ def killed_jobs(build, emulated):
     jobs = []
     for how in ("kill", "stop"):
         for way in ("shared", "messages"):
-            jobs.append(Job(f"mpi_killed {way} {how}", 2, [os.path.join(build, "mpi_killed"), way, how], {}, True))
+            jobs.append(Job(f"mpi_killed {way} {how}", 2, [os.path.join(build, "tests_mpi"), "killed", way, how], {}, True))
         for processes in (2, 4):
             for when in ("header", "rows"):
-                program = f"{nccl_name(emulated)}_killed"
-                jobs.append(Job(f"{program}_{processes} {when} {how}", processes, [os.path.join(build, program), when, how],
-                                {"SWITCHYARD_RANKS": str(processes)}))
+                name = nccl_name(emulated)
+                command = [os.path.join(build, f"tests_{name}"), "killed", when, how]
+                jobs.append(Job(f"{name}_killed_{processes} {when} {how}", processes, command, {"SWITCHYARD_RANKS": str(processes)}))
     return jobs
 
 
@@ -177,7 +177,7 @@ def run(build, library, emulated, python, limit, match, show):
     env = {"SWITCHYARD_TEST_DEVICE": "cuda", "SWITCHYARD_TEST_CUDA_LIBRARY": library,
            "SWITCHYARD_EXCHANGES": os.environ.get("SWITCHYARD_EXCHANGES", "300"),
            "NCCL_MAX_NCHANNELS": "2"}  # kernels of NCCL wait for each other: those of all programs must fit the GPU
-    parts = [("local mesh", [Job(name, 1, [os.path.join(build, name), *arguments]) for name, arguments in LOCAL.items()]), *ranks_jobs(build, emulated)]
+    parts = [("local mesh", [Job(name, 1, [os.path.join(build, command[0]), *command[1:]]) for name, command in LOCAL.items()]), *ranks_jobs(build, emulated)]
     mps = Mps(not emulated, show)
     try:
         for name, jobs in parts:

@@ -35,10 +35,20 @@ sy_ctx *test_ctx(int threads, const char *isa)
     return ctx;
 }
 
-bool test_full(void)
+static bool tests_are(const char *length)
 {
     const char *const tests = getenv("SWITCHYARD_TESTS");
-    return tests != NULL && strcmp(tests, "full") == 0;
+    return tests != NULL && strcmp(tests, length) == 0;
+}
+
+bool test_full(void)
+{
+    return tests_are("full") || tests_are("more");
+}
+
+bool test_third(size_t i)
+{
+    return tests_are("full") || (i % 3 == 0) != tests_are("more");
 }
 
 int test_rounds(int full)

@@ -19,6 +19,7 @@
 #include <switchyard_describe.h>
 
 #include "call_args.h"
+#include "groups.h"
 #include "oracle/numbers.h"
 #include "oracle/random.h"
 
@@ -33,6 +34,8 @@
 
 /* Whether this is `make test-all`; how often a random test repeats: `full` times there, a tenth of that under `make test`. */
 bool test_full(void);
+/* Whether part i of a long list is run: every third under `make test`, the others in what `make test-all` adds. */
+bool test_third(size_t i);
 int test_rounds(int full);
 
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */

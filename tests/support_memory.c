@@ -8,7 +8,10 @@ enum { BLOCK_BYTES = 64 }; /* keeps the alignment of malloc */
 void *limited_alloc(void *user, size_t bytes)
 {
     struct allocator *a = user;
-    struct block *b = ++a->calls == a->fail_at ? NULL : malloc(BLOCK_BYTES + bytes);
+    a->calls++;
+    if (a->fail_at > 0 && (a->calls == a->fail_at || (a->calls > a->fail_at && a->fail_all_after)))
+        return NULL;
+    struct block *b = malloc(BLOCK_BYTES + bytes);
     if (b == NULL)
         return NULL;
     *b = (struct block){a->blocks, &a->blocks};

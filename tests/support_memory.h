@@ -8,7 +8,8 @@
 #include "support.h"
 
 struct allocator {
-    int calls, fail_at, live;
+    int calls, fail_at, live; /* the call with number fail_at gives NULL; 0: none */
+    bool fail_all_after;      /* and all later ones */
     struct block *blocks;
 };
 

@@ -27,7 +27,7 @@ static const struct subject {
     enum way way;
     bool window;          /* the input is in memory of the comm */
     bool sum;             /* of combine */
-    sy_a2a_layout layout; /* of dispatch */
+    sy_a2a_layout layout; /* of dispatch; EXPERT of combine */
     int against;          /* the subject whose time is 1; itself: that is the limit */
 } subjects[] = {
     {"MPI_Alltoallv of the tokens sent", RAW_DISPATCH, SHARED, false, false, 0, 0},
@@ -53,14 +53,13 @@ struct state {
     int64_t tokens, n_packed, n_rows; /* of this process: tokens, rows PACKED and EXPERT */
     sy_ctx *ctx;
     struct mesh_case mesh;
-    sy_comm *comm[N_WAYS];
-    sy_routing *routing[N_WAYS];            /* of EXPERT rows, for combine */
+    struct mesh_calls calls[N_WAYS];
     uint16_t *own[N_WAYS], *remote[N_WAYS]; /* inputs in memory of the comm */
     uint16_t *private_own, *private_remote; /* the same inputs elsewhere */
     uint16_t *out, *want_packed, *want_rows, *want_slots, *want_sum;
     float *weights;
     uint16_t *raw_from, *raw_to; /* packed for MPI */
-    int *counts[2][4];           /* of RAW_DISPATCH and RAW_COMBINE: sent, where, received, where */
+    int counts[2][4][EXPERTS];   /* of RAW_DISPATCH and RAW_COMBINE: sent, where, received, where */
     MPI_Datatype row;
     double seconds[N_SUBJECTS][MOST_TURNS];
     int turns;
@@ -73,51 +72,18 @@ static size_t row_bytes(void)
 
 /* ---- Calls --------------------------------------------------------------------------------------------- */
 
-static sy_status dispatch(struct state *s, const struct subject *subject)
-{
-    const bool by_expert = subject->layout == SY_LAYOUT_EXPERT;
-    const int way = subject->way;
-    const DLTensor input =
-        sy_tensor(subject->window ? s->own[way] : s->private_own, SY_BF16, 2, (int64_t[]){s->tokens, HIDDEN});
-    const DLTensor indices =
-        sy_tensor(s->mesh.indices + s->rank * s->tokens * SLOTS, SY_U16, 2, (int64_t[]){s->tokens, SLOTS});
-    const DLTensor mapping = sy_tensor(s->mesh.mapping, SY_U16, 2, (int64_t[]){EXPERTS, s->ranks});
-    const DLTensor tokens =
-        sy_tensor(s->out, SY_BF16, 2, (int64_t[]){by_expert ? s->n_rows : s->n_packed, HIDDEN});
-    return sy_all_to_all_dispatch(
-        s->ctx, s->comm[way],
-        &(sy_all_to_all_dispatch_args){.input = &input,
-                                       .expert_indices = &indices,
-                                       .expert_mapping = &mapping,
-                                       .layout = subject->layout,
-                                       .routing = by_expert ? s->routing[way] : NULL,
-                                       .tokens = &tokens});
-}
-
-static sy_status combine(struct state *s, const struct subject *subject)
-{
-    const int way = subject->way;
-    const DLTensor input = sy_tensor(subject->window ? s->remote[way] : s->private_remote, SY_BF16, 2,
-                                     (int64_t[]){s->n_rows, HIDDEN});
-    const DLTensor weights =
-        sy_tensor(s->weights + s->rank * s->tokens * SLOTS, SY_F32, 2, (int64_t[]){s->tokens, SLOTS});
-    const DLTensor sum = sy_tensor(s->out, SY_BF16, 2, (int64_t[]){s->tokens, HIDDEN});
-    const DLTensor slots = sy_tensor(s->out, SY_BF16, 3, (int64_t[]){SLOTS, s->tokens, HIDDEN});
-    return sy_all_to_all_combine(s->ctx, s->comm[way],
-                                 &(sy_all_to_all_combine_args){.input = &input,
-                                                               .weights = subject->sum ? &weights : NULL,
-                                                               .sum = subject->sum,
-                                                               .routing = s->routing[way],
-                                                               .output = subject->sum ? &sum : &slots});
-}
-
 static bool call(struct state *s, const struct subject *subject)
 {
+    const int way = subject->way;
+    const int64_t choices = s->rank * s->tokens * SLOTS; /* before those of this process */
+    const struct mesh_calls *const calls = &s->calls[way];
     if (subject->call == DISPATCH)
-        return dispatch(s, subject) == SY_OK;
+        return mesh_dispatch(calls, subject->layout, subject->window ? s->own[way] : s->private_own,
+                             s->mesh.indices + choices, s->out) == SY_OK;
     if (subject->call == COMBINE)
-        return combine(s, subject) == SY_OK;
-    int *const *const c = s->counts[subject->call];
+        return mesh_combine(calls, subject->window ? s->remote[way] : s->private_remote, s->weights + choices,
+                            subject->sum, s->out) == SY_OK;
+    int(*const c)[EXPERTS] = s->counts[subject->call];
     return MPI_Alltoallv(s->raw_from, c[0], c[1], s->row, s->raw_to, c[2], c[3], s->row, MPI_COMM_WORLD) ==
            MPI_SUCCESS;
 }
@@ -144,28 +110,20 @@ static int64_t choices_between(const struct mesh_case *m, int p, int q)
     return n;
 }
 
-static bool make_counts(struct state *s)
+static void make_counts(struct state *s)
 {
+    const struct mesh_case *const m = &s->mesh;
     for (int raw = 0; raw < 2; raw++) {
-        int from = 0, to = 0;
-        for (int i = 0; i < 4; i++) {
-            s->counts[raw][i] = calloc((size_t)s->ranks, sizeof **s->counts[raw]);
-            if (!s->counts[raw][i])
-                return false;
-        }
-        for (int q = 0; q < s->ranks; q++) {
-            const int64_t *const sent = s->mesh.sent;
-            s->counts[raw][0][q] = (int)(raw == RAW_DISPATCH ? sent[s->rank * s->ranks + q]
-                                                             : choices_between(&s->mesh, q, s->rank));
-            s->counts[raw][2][q] = (int)(raw == RAW_DISPATCH ? sent[q * s->ranks + s->rank]
-                                                             : choices_between(&s->mesh, s->rank, q));
-            s->counts[raw][1][q] = from;
-            s->counts[raw][3][q] = to;
-            from += s->counts[raw][0][q];
-            to += s->counts[raw][2][q];
+        int(*const c)[EXPERTS] = s->counts[raw];
+        for (int q = 0, from = 0, to = 0; q < s->ranks; from += c[0][q], to += c[2][q], q++) {
+            c[0][q] =
+                (int)(raw == RAW_DISPATCH ? m->sent[s->rank * s->ranks + q] : choices_between(m, q, s->rank));
+            c[2][q] =
+                (int)(raw == RAW_DISPATCH ? m->sent[q * s->ranks + s->rank] : choices_between(m, s->rank, q));
+            c[1][q] = from;
+            c[3][q] = to;
         }
     }
-    return true;
 }
 
 /* The expected result of dispatch on this process, from the tokens of all processes. */
@@ -195,8 +153,8 @@ static void add_up(struct state *s)
             float sum = 0;
             for (int64_t k = 0; k < SLOTS; k++)
                 sum += s->weights[(s->rank * s->tokens + n) * SLOTS + k] *
-                       bench_bf16_value(s->want_slots[(k * s->tokens + n) * HIDDEN + h]);
-            s->want_sum[n * HIDDEN + h] = bench_bf16_round(sum);
+                       bf16_to_float(s->want_slots[(k * s->tokens + n) * HIDDEN + h]);
+            s->want_sum[n * HIDDEN + h] = bf16_from_float(sum);
         }
 }
 
@@ -226,11 +184,13 @@ static bool make_comm(struct state *s, enum way way)
 {
     const sy_mpi_options options = {
         .comm = {.check = way == UNCHECKED ? SY_CHECK_NONE : SY_CHECK_FULL, .no_shared = way == MESSAGES}};
+    struct mesh_calls *const c = &s->calls[way];
     void *own = NULL, *remote = NULL;
-    if (sy_comm_create_mpi(&s->comm[way], MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, &options) != SY_OK ||
-        sy_routing_create(s->ctx, s->comm[way], &s->routing[way]) != SY_OK ||
-        sy_comm_alloc(s->ctx, s->comm[way], (size_t)s->tokens * row_bytes(), &own) != SY_OK ||
-        sy_comm_alloc(s->ctx, s->comm[way], (size_t)s->n_rows * row_bytes(), &remote) != SY_OK)
+    *c = (struct mesh_calls){.mesh = &s->mesh, .ctx = s->ctx, .begin = s->rank, .n = 1, .hidden = HIDDEN};
+    if (sy_comm_create_mpi(&c->comm, MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, &options) != SY_OK ||
+        sy_routing_create(s->ctx, c->comm, &c->routing) != SY_OK ||
+        sy_comm_alloc(s->ctx, c->comm, (size_t)s->tokens * row_bytes(), &own) != SY_OK ||
+        sy_comm_alloc(s->ctx, c->comm, (size_t)s->n_rows * row_bytes(), &remote) != SY_OK)
         return false;
     s->own[way] = own;
     s->remote[way] = remote;
@@ -255,11 +215,10 @@ static bool prepare(struct state *s)
             return false;
     }
     s->weights = bench_alloc((size_t)most_rows, sizeof *s->weights);
-    if (!s->weights || !make_counts(s))
+    if (!s->weights)
         return false;
-    uint64_t seed = 91;
-    for (int64_t i = 0; i < most_rows; i++)
-        s->weights[i] = (float)bench_unit(&seed);
+    make_counts(s);
+    bench_fill_unit(s->weights, (size_t)most_rows, 91);
     make_own(s->private_own, s->tokens, s->rank);
     make_remote(s->private_remote, s->n_rows, s->rank);
     MPI_Type_contiguous((int)row_bytes(), MPI_BYTE, &s->row);
@@ -269,13 +228,8 @@ static bool prepare(struct state *s)
 
 static void release(struct state *s)
 {
-    for (int way = 0; way < N_WAYS; way++) {
-        sy_routing_destroy(s->routing[way]);
-        sy_comm_destroy(s->comm[way]);
-    }
-    for (int raw = 0; raw < 2; raw++)
-        for (int i = 0; i < 4; i++)
-            free(s->counts[raw][i]);
+    for (int way = 0; way < N_WAYS; way++)
+        mesh_calls_free(&s->calls[way]);
     if (s->row != MPI_DATATYPE_NULL)
         MPI_Type_free(&s->row);
     mesh_case_free(&s->mesh);
@@ -312,7 +266,7 @@ static bool is_right(struct state *s, const struct subject *subject)
 /* Combines use the routing of a dispatch, so those of all comms come first. */
 static bool all_right(struct state *s)
 {
-    int right = 1;
+    bool right = true;
     for (int way = 0; way < N_WAYS; way++)
         right = is_right(s,
                          &(struct subject){
@@ -320,8 +274,7 @@ static bool all_right(struct state *s)
                 right;
     for (int i = 0; i < N_SUBJECTS; i++)
         right = is_right(s, &subjects[i]) && right;
-    MPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return right != 0;
+    return mpi_bench_in_all(right);
 }
 
 /* Seconds of one call on the slowest process; short calls are repeated within a sample. */
@@ -372,38 +325,22 @@ static void print_size(struct state *s)
 }
 
 /* One size. False: something is wrong; all processes agree. */
-static bool measure(struct state *s, bool quick)
+static bool measure(sy_ctx *ctx, int64_t tokens, bool quick)
 {
-    MPI_Comm_rank(MPI_COMM_WORLD, &s->rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &s->ranks);
-    int ready = prepare(s);
-    MPI_Allreduce(MPI_IN_PLACE, &ready, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    struct state s = {.ctx = ctx, .tokens = tokens, .row = MPI_DATATYPE_NULL};
+    MPI_Comm_rank(MPI_COMM_WORLD, &s.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &s.ranks);
+    bool ready = mpi_bench_in_all(prepare(&s));
     for (int way = 0; way < N_WAYS && ready; way++) /* collective: fails in all or in none */
-        ready = make_comm(s, way);
-    const bool right = ready && all_right(s);
+        ready = make_comm(&s, way);
+    const bool right = ready && all_right(&s);
     if (right) {
-        time_all(s, quick);
-        print_size(s);
+        time_all(&s, quick);
+        print_size(&s);
     } else if (!ready) {
-        plain_error("bench: not enough memory, or no comm: %s", sy_ctx_error(s->ctx));
+        plain_error("bench: not enough memory, or no comm: %s", sy_ctx_error(ctx));
     }
-    return right;
-}
-
-static bool measure_size(sy_ctx *ctx, int64_t tokens, bool quick)
-{
-    struct state *const s = calloc(1, sizeof *s);
-    int made = s != NULL;
-    MPI_Allreduce(MPI_IN_PLACE, &made, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    bool right = false;
-    if (s && made) {
-        s->ctx = ctx;
-        s->tokens = tokens;
-        s->row = MPI_DATATYPE_NULL;
-        right = measure(s, quick);
-        release(s);
-    }
-    free(s);
+    release(&s);
     return right;
 }
 
@@ -421,7 +358,7 @@ static int run(sy_ctx *ctx, bool quick)
     printf("switchyard %s, kernels %s, %d process%s with %d thread%s each, %s\n", sy_version(),
            sy_ctx_isa(ctx), ranks, ranks == 1 ? "" : "es", sy_ctx_threads(ctx),
            sy_ctx_threads(ctx) == 1 ? "" : "s", library);
-    const bool right = measure_size(ctx, quick ? 32 : 512, quick) && measure_size(ctx, quick ? 4 : 8, quick);
+    const bool right = measure(ctx, quick ? 32 : 512, quick) && measure(ctx, quick ? 4 : 8, quick);
     printf("\n%s\n", right ? "All results were checked against a plain loop before they were timed."
                            : "A RESULT IS WRONG.");
     return right ? EXIT_DONE : EXIT_REJECTED;

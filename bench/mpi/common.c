@@ -29,3 +29,10 @@ sy_ctx *mpi_bench_context(const struct common *common, bool on_device)
         mine.team = NULL; /* other commands between processes reject a device */
     return common_context(&mine);
 }
+
+bool mpi_bench_in_all(bool here)
+{
+    int all = here;
+    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+    return all != 0;
+}

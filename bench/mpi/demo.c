@@ -20,14 +20,12 @@ static const size_t row_bytes = (size_t)H * sizeof(uint16_t);
 struct state {
     int rank, ranks;
     sy_ctx *ctx;
-    sy_comm *comm;
-    sy_routing *routing;
+    struct mesh_calls calls;
     struct mesh_case mesh;
     int64_t n_rows;
     uint16_t *tokens, *sums; /* [N,H] */
     uint16_t *rows;          /* [n_rows,H] in memory of the comm: tokens, then results */
     float *weights;          /* [D*N,K] */
-    int64_t *counts, *offsets;
     struct demo_step there, back;
 };
 
@@ -36,46 +34,25 @@ struct state {
 /* The function of an expert: a factor of its own, rounded as bf16. */
 static uint16_t expert(int64_t e, uint16_t x)
 {
-    return bench_bf16_round(bench_bf16_value(x) * (0.5f + (float)e / E));
+    return bf16_from_float(bf16_to_float(x) * (0.5f + (float)e / E));
 }
 
 static sy_status go_there(struct state *s)
 {
-    const DLTensor tokens = sy_tensor(s->tokens, SY_BF16, 2, (int64_t[]){HERE_TOKENS, H});
-    const DLTensor indices = sy_tensor(s->mesh.indices + (int64_t)s->rank * HERE_TOKENS * K, SY_U16, 2,
-                                       (int64_t[]){HERE_TOKENS, K});
-    const DLTensor mapping = sy_tensor(s->mesh.mapping, SY_U16, 2, (int64_t[]){E, s->ranks});
-    const DLTensor rows = sy_tensor(s->rows, SY_BF16, 2, (int64_t[]){s->n_rows, H});
-    const DLTensor counts = sy_tensor(s->counts, SY_I64, 1, (int64_t[]){E / s->ranks});
-    const DLTensor offsets = sy_tensor(s->offsets, SY_I64, 1, (int64_t[]){E / s->ranks + 1});
-    return sy_all_to_all_dispatch(s->ctx, s->comm,
-                                  &(sy_all_to_all_dispatch_args){.input = &tokens,
-                                                                 .expert_indices = &indices,
-                                                                 .expert_mapping = &mapping,
-                                                                 .layout = SY_LAYOUT_EXPERT,
-                                                                 .routing = s->routing,
-                                                                 .tokens = &rows,
-                                                                 .expert_counts = &counts,
-                                                                 .expert_offsets = &offsets});
+    return mesh_dispatch(&s->calls, SY_LAYOUT_EXPERT, s->tokens, s->mesh.indices + s->rank * HERE_TOKENS * K,
+                         s->rows);
 }
 
 static void work(struct state *s)
 {
     for (int64_t l = 0; l < E / s->ranks; l++)
-        for (int64_t i = s->offsets[l] * H; i < (s->offsets[l] + s->counts[l]) * H; i++)
+        for (int64_t i = s->calls.offsets[l] * H; i < (s->calls.offsets[l] + s->calls.counts[l]) * H; i++)
             s->rows[i] = expert((int64_t)s->rank * (E / s->ranks) + l, s->rows[i]);
 }
 
 static sy_status come_back(struct state *s)
 {
-    const DLTensor rows = sy_tensor(s->rows, SY_BF16, 2, (int64_t[]){s->n_rows, H});
-    const DLTensor weights =
-        sy_tensor(s->weights + (int64_t)s->rank * HERE_TOKENS * K, SY_F32, 2, (int64_t[]){HERE_TOKENS, K});
-    const DLTensor sums = sy_tensor(s->sums, SY_BF16, 2, (int64_t[]){HERE_TOKENS, H});
-    return sy_all_to_all_combine(
-        s->ctx, s->comm,
-        &(sy_all_to_all_combine_args){
-            .input = &rows, .weights = &weights, .sum = true, .routing = s->routing, .output = &sums});
+    return mesh_combine(&s->calls, s->rows, s->weights + s->rank * HERE_TOKENS * K, true, s->sums);
 }
 
 /* ---- Checks -------------------------------------------------------------------------------------------- */
@@ -110,18 +87,11 @@ static bool returned(const struct state *s)
             const int64_t first = ((int64_t)s->rank * HERE_TOKENS + n) * K;
             float sum = 0;
             for (int64_t at = first; at < first + K; at++)
-                sum += s->weights[at] * bench_bf16_value(expert(s->mesh.indices[at], s->tokens[n * H + h]));
-            if (s->sums[n * H + h] != bench_bf16_round(sum))
+                sum += s->weights[at] * bf16_to_float(expert(s->mesh.indices[at], s->tokens[n * H + h]));
+            if (s->sums[n * H + h] != bf16_from_float(sum))
                 return false;
         }
     return true;
-}
-
-static bool in_all(bool good)
-{
-    int all = good;
-    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all != 0;
 }
 
 /* ---- The walk ------------------------------------------------------------------------------------------ */
@@ -165,7 +135,7 @@ static bool walk(struct state *s)
 {
     s->there = (struct demo_step){.op = "all_to_all_dispatch"};
     s->back = (struct demo_step){.op = "all_to_all_combine"};
-    bool good = in_all(go_there(s) == SY_OK);
+    bool good = mpi_bench_in_all(go_there(s) == SY_OK);
     if (!good)
         fprintf(stderr, "switchyard: demo: %s\n", sy_ctx_error(s->ctx));
     if (good)
@@ -173,16 +143,18 @@ static bool walk(struct state *s)
     s->there.bytes = (double)abroad(&s->mesh, false) * (double)row_bytes;
     snprintf(s->there.what, sizeof s->there.what,
              "%d tokens of each process go to the processes of their %d experts", HERE_TOKENS, K);
-    print_step(&s->there, "every row that arrived is the token that was sent", in_all(good && arrived(s)));
+    print_step(&s->there, "every row that arrived is the token that was sent",
+               mpi_bench_in_all(good && arrived(s)));
     if (!s->there.good)
         return false;
     work(s);
-    good = in_all(come_back(s) == SY_OK);
+    good = mpi_bench_in_all(come_back(s) == SY_OK);
     if (good)
         s->back.seconds = time_of(s, come_back);
     s->back.bytes = (double)abroad(&s->mesh, true) * (double)row_bytes;
     snprintf(s->back.what, sizeof s->back.what, "the results return and are summed on the token's process");
-    print_step(&s->back, "every sum is right to the last bit, on every process", in_all(good && returned(s)));
+    print_step(&s->back, "every sum is right to the last bit, on every process",
+               mpi_bench_in_all(good && returned(s)));
     return s->back.good;
 }
 
@@ -211,7 +183,7 @@ static void write_page(const struct state *s, FILE *page, bool good)
         s->ranks, HERE_TOKENS, E / s->ranks, E, K,
         good ? "\">&#10003; every value was checked on every process" : " bad\">&#10007; A RESULT IS WRONG",
         sy_version(),
-        sy_comm_shares_memory(s->comm) ? "rows pass through shared memory" : "rows pass in messages",
+        sy_comm_shares_memory(s->calls.comm) ? "rows pass through shared memory" : "rows pass in messages",
         sy_ctx_isa(s->ctx));
     fputs("<div class=\"cards\">\n<div class=\"column\">\n<section>\n<h2>Dispatch and combine</h2>\n<ol "
           "class=\"steps\">\n",
@@ -234,36 +206,36 @@ static void write_page(const struct state *s, FILE *page, bool good)
 static bool prepare(struct state *s)
 {
     void *rows = NULL;
+    s->calls = (struct mesh_calls){.mesh = &s->mesh, .ctx = s->ctx, .begin = s->rank, .n = 1, .hidden = H};
     bool made = mesh_case_make(&s->mesh, s->ranks, HERE_TOKENS, E, K, 80);
     s->n_rows = made ? s->mesh.rows[s->rank] : 0;
     s->tokens = bench_alloc(HERE_TOKENS, row_bytes);
     s->sums = bench_alloc(HERE_TOKENS, row_bytes);
     s->weights = bench_alloc((size_t)s->ranks * HERE_TOKENS * K, sizeof *s->weights);
-    s->counts = bench_alloc((size_t)E, sizeof *s->counts);
-    s->offsets = bench_alloc((size_t)E + 1, sizeof *s->offsets);
-    made = in_all(made && s->tokens && s->sums && s->weights && s->counts && s->offsets) &&
-           sy_comm_create_mpi(&s->comm, MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, NULL) == SY_OK &&
-           sy_routing_create(s->ctx, s->comm, &s->routing) == SY_OK &&
-           sy_comm_alloc(s->ctx, s->comm, (size_t)s->n_rows * row_bytes, &rows) == SY_OK;
+    s->calls.counts = bench_alloc((size_t)E, sizeof *s->calls.counts);
+    s->calls.offsets = bench_alloc((size_t)E + 1, sizeof *s->calls.offsets);
+    made =
+        mpi_bench_in_all(made && s->tokens && s->sums && s->weights && s->calls.counts && s->calls.offsets) &&
+        sy_comm_create_mpi(&s->calls.comm, MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, NULL) == SY_OK &&
+        sy_routing_create(s->ctx, s->calls.comm, &s->calls.routing) == SY_OK &&
+        sy_comm_alloc(s->ctx, s->calls.comm, (size_t)s->n_rows * row_bytes, &rows) == SY_OK;
     if (!made)
         return false;
     s->rows = rows;
     make_tokens(s->tokens, s->rank);
-    uint64_t seed = 81;
-    for (int64_t i = 0; i < (int64_t)s->ranks * HERE_TOKENS * K; i++)
-        s->weights[i] = (float)bench_unit(&seed);
+    bench_fill_unit(s->weights, (size_t)s->ranks * HERE_TOKENS * K, 81);
     return true;
 }
 
 static int show(struct state *s, const char *path)
 {
     FILE *const page = s->rank == 0 ? fopen(path, "w") : NULL;
-    if (!in_all(s->rank != 0 || page))
+    if (!mpi_bench_in_all(s->rank != 0 || page))
         return plain_error("%s: cannot be written", path);
     printf("switchyard %s: the exchange of one decode step between %d processes\n\n", sy_version(), s->ranks);
     const bool good = prepare(s) && walk(s);
     if (page) {
-        if (s->comm)
+        if (s->calls.comm)
             write_page(s, page, good);
         const bool bad = ferror(page) != 0;
         if (fclose(page) != 0 || bad)
@@ -286,11 +258,10 @@ static int run(struct common *common, const char *path)
         code = usage_error("demo", "%d processes do not divide %d experts", s.ranks, E);
     if (code == EXIT_DONE)
         code = show(&s, path);
-    sy_routing_destroy(s.routing);
-    sy_comm_destroy(s.comm);
+    mesh_calls_free(&s.calls);
     sy_ctx_destroy(s.ctx);
     mesh_case_free(&s.mesh);
-    void *const rest[] = {s.tokens, s.sums, s.weights, s.counts, s.offsets};
+    void *const rest[] = {s.tokens, s.sums, s.weights, s.calls.counts, s.calls.offsets};
     for (size_t i = 0; i < sizeof rest / sizeof *rest; i++)
         free(rest[i]);
     return common->team->agree(code);

@@ -35,8 +35,7 @@ struct state {
     sy_ctx *ctx;
     DLDevice device;
     struct mesh_case mesh;
-    sy_comm *comm[2]; /* in this process, between processes */
-    sy_routing *routing[2];
+    struct mesh_calls calls[2];      /* in this process, between processes */
     int64_t first[MOST_DEVICES + 1]; /* rows of experts before each device */
     uint16_t *own, *rows, *out; /* on the device, of all devices: tokens, rows of experts, room for results */
     uint16_t *indices;
@@ -53,76 +52,28 @@ static size_t row_bytes(int64_t n)
 
 /* ---- Calls --------------------------------------------------------------------------------------------- */
 
-struct tensors {
-    DLTensor of[MOST_DEVICES];
-    int64_t shape[MOST_DEVICES][2];
-};
-
-/* One of every device of the comm: n elements from `data` on each, or those between two numbers of rows. */
-static const DLTensor *tensors(struct tensors *t, const struct state *s, enum way way, void *data,
-                               DLDataType type, int64_t n, const int64_t *first, int64_t width)
-{
-    const int begin = way == LOCAL ? 0 : s->rank, count = way == LOCAL ? s->ranks : 1;
-    for (int i = 0; i < count; i++) {
-        const int64_t before = first ? first[begin + i] : n * (begin + i);
-        t->shape[i][0] = first ? first[begin + i + 1] - first[begin + i] : n;
-        t->shape[i][1] = width;
-        t->of[i] = sy_tensor((char *)data + (size_t)(before * width) * (type.bits / 8), type, 2, t->shape[i]);
-        t->of[i].device = s->device;
-    }
-    return t->of;
-}
-
-/* The same, of this process alone, elsewhere. */
-static const DLTensor *moved(struct tensors *t, void *data)
-{
-    t->of[0].data = data;
-    return t->of;
-}
-
 /* The rows of `out` that each device writes: from first[device] on. */
 static void output_rows(const struct state *s, const struct subject *subject, int64_t first[MOST_DEVICES + 1])
 {
-    first[0] = 0;
-    for (int q = 0; q < s->ranks; q++) {
-        int64_t n = subject->combine ? s->tokens : s->first[q + 1] - s->first[q];
-        if (subject->layout == SY_LAYOUT_PACKED)
-            n = 0;
-        for (int p = 0; p < s->ranks && subject->layout == SY_LAYOUT_PACKED; p++)
-            n += s->mesh.sent[p * s->ranks + q];
-        first[q + 1] = first[q] + n;
-    }
+    mesh_case_first(&s->mesh, subject->layout, first);
+    for (int d = 0; d <= s->ranks && subject->combine; d++)
+        first[d] = d * s->tokens;
 }
 
 static sy_status call(const struct state *s, const struct subject *subject, enum way way)
 {
-    const int between = way != LOCAL;
-    struct tensors own, indices, rows, out, weights;
+    const int between = way != LOCAL, begin = between ? s->rank : 0;
+    const int64_t token = begin * s->tokens;
+    const bool mapped = way == MAPPED;
     int64_t first[MOST_DEVICES + 1];
+    const struct mesh_calls *const calls = &s->calls[between];
     output_rows(s, subject, first);
-    if (subject->combine) {
-        const DLTensor *in = tensors(&rows, s, way, s->rows, SY_BF16, 0, s->first, HIDDEN);
-        return sy_all_to_all_combine(
-            s->ctx, s->comm[between],
-            &(sy_all_to_all_combine_args){
-                .input = way == MAPPED ? moved(&rows, s->shared_rows) : in,
-                .weights = tensors(&weights, s, way, s->weights, SY_F32, s->tokens, NULL, SLOTS),
-                .sum = true,
-                .routing = s->routing[between],
-                .output = tensors(&out, s, way, s->out, SY_BF16, 0, first, HIDDEN)});
-    }
-    const DLTensor mapping = sy_tensor(s->mesh.mapping, SY_U16, 2, (int64_t[]){EXPERTS, s->ranks});
-    const DLTensor *in = tensors(&own, s, way, s->own, SY_BF16, s->tokens, NULL, HIDDEN);
-    const DLTensor *chosen = tensors(&indices, s, way, s->indices, SY_U16, s->tokens, NULL, SLOTS);
-    return sy_all_to_all_dispatch(
-        s->ctx, s->comm[between],
-        &(sy_all_to_all_dispatch_args){
-            .input = way == MAPPED ? moved(&own, s->shared_own) : in,
-            .expert_indices = way == MAPPED ? moved(&indices, s->shared_indices) : chosen,
-            .expert_mapping = &mapping,
-            .layout = subject->layout,
-            .routing = subject->layout == SY_LAYOUT_PACKED ? NULL : s->routing[between],
-            .tokens = tensors(&out, s, way, s->out, SY_BF16, 0, first, HIDDEN)});
+    uint16_t *const out = s->out + first[begin] * HIDDEN;
+    if (subject->combine)
+        return mesh_combine(calls, mapped ? s->shared_rows : s->rows + s->first[begin] * HIDDEN,
+                            s->weights + token * SLOTS, true, out);
+    return mesh_dispatch(calls, subject->layout, mapped ? s->shared_own : s->own + token * HIDDEN,
+                         mapped ? s->shared_indices : s->indices + token * SLOTS, out);
 }
 
 static bool call_and_wait(const struct state *s, const struct subject *subject, enum way way)
@@ -147,9 +98,8 @@ static bool fill(struct state *s)
                 put(s, s->shared_rows, s->got + s->first[s->rank] * HIDDEN,
                     row_bytes(s->first[s->rank + 1] - s->first[s->rank]));
     float *const weights = bench_alloc((size_t)(all * SLOTS), sizeof *weights);
-    uint64_t seed = 91;
-    for (int64_t i = 0; weights && i < all * SLOTS; i++)
-        weights[i] = (float)bench_unit(&seed);
+    if (weights)
+        bench_fill_unit(weights, (size_t)(all * SLOTS), 91);
     good = good && weights && put(s, s->weights, weights, (size_t)(all * SLOTS) * sizeof *weights);
     free(weights);
     const size_t chosen = (size_t)(s->tokens * SLOTS);
@@ -162,8 +112,14 @@ static bool prepare(struct state *s)
     if (!mesh_case_make(&s->mesh, s->ranks, s->tokens, EXPERTS, SLOTS, 90))
         return false;
     const int64_t all = s->ranks * s->tokens;
-    for (int d = 0; d < s->ranks; d++)
-        s->first[d + 1] = s->first[d] + s->mesh.rows[d];
+    for (int i = 0; i < 2; i++)
+        s->calls[i] = (struct mesh_calls){.mesh = &s->mesh,
+                                          .ctx = s->ctx,
+                                          .device = s->device,
+                                          .begin = i > 0 ? s->rank : 0,
+                                          .n = i > 0 ? 1 : s->ranks,
+                                          .hidden = HIDDEN};
+    mesh_case_first(&s->mesh, SY_LAYOUT_EXPERT, s->first);
     const struct {
         void **data;
         size_t bytes;
@@ -177,28 +133,29 @@ static bool prepare(struct state *s)
             return false;
     s->got = bench_alloc((size_t)s->first[s->ranks], row_bytes(1));
     s->want = bench_alloc((size_t)s->first[s->ranks], row_bytes(1));
-    return s->got && s->want && sy_comm_create_local(&s->comm[0], (sy_mesh){1, s->ranks}, NULL) == SY_OK &&
-           sy_routing_create(s->ctx, s->comm[0], &s->routing[0]) == SY_OK;
+    return s->got && s->want &&
+           sy_comm_create_local(&s->calls[0].comm, (sy_mesh){1, s->ranks}, NULL) == SY_OK &&
+           sy_routing_create(s->ctx, s->calls[0].comm, &s->calls[0].routing) == SY_OK;
 }
 
 /* Collective: fails in all or in none. */
 static bool connect(struct state *s)
 {
-    return sy_comm_create_mpi(&s->comm[1], MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, NULL) == SY_OK &&
-           sy_routing_create(s->ctx, s->comm[1], &s->routing[1]) == SY_OK &&
-           sy_comm_alloc_device(s->ctx, s->comm[1], row_bytes(s->tokens), (void **)&s->shared_own) == SY_OK &&
-           sy_comm_alloc_device(s->ctx, s->comm[1], (size_t)(s->tokens * SLOTS) * sizeof *s->indices,
+    return sy_comm_create_mpi(&s->calls[1].comm, MPI_COMM_WORLD, (sy_mesh){1, s->ranks}, NULL) == SY_OK &&
+           sy_routing_create(s->ctx, s->calls[1].comm, &s->calls[1].routing) == SY_OK &&
+           sy_comm_alloc_device(s->ctx, s->calls[1].comm, row_bytes(s->tokens), (void **)&s->shared_own) ==
+               SY_OK &&
+           sy_comm_alloc_device(s->ctx, s->calls[1].comm, (size_t)(s->tokens * SLOTS) * sizeof *s->indices,
                                 (void **)&s->shared_indices) == SY_OK &&
-           sy_comm_alloc_device(s->ctx, s->comm[1], row_bytes(s->first[s->rank + 1] - s->first[s->rank]),
+           sy_comm_alloc_device(s->ctx, s->calls[1].comm,
+                                row_bytes(s->first[s->rank + 1] - s->first[s->rank]),
                                 (void **)&s->shared_rows) == SY_OK;
 }
 
 static void release(struct state *s)
 {
-    for (int i = 1; i >= 0; i--) {
-        sy_routing_destroy(s->routing[i]);
-        sy_comm_destroy(s->comm[i]);
-    }
+    for (int i = 1; i >= 0; i--)
+        mesh_calls_free(&s->calls[i]);
     void *const there[] = {s->own, s->rows, s->out, s->weights, s->indices};
     for (size_t i = 0; i < sizeof there / sizeof *there; i++)
         sy_device_free(s->ctx, there[i]);
@@ -208,14 +165,6 @@ static void release(struct state *s)
 }
 
 /* ---- Checking and timing ------------------------------------------------------------------------------- */
-
-/* Whether it is so in all processes. */
-static bool in_all(bool here)
-{
-    int all = here;
-    MPI_Allreduce(MPI_IN_PLACE, &all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-    return all != 0;
-}
 
 /* What this process gets is what its device gets on the mesh inside one process. */
 static bool all_right(struct state *s)
@@ -238,7 +187,7 @@ static bool all_right(struct state *s)
                               memcmp(s->got + first[s->rank] * HIDDEN, s->want + first[s->rank] * HIDDEN,
                                      row_bytes(first[s->rank + 1] - first[s->rank])) == 0);
         }
-    return in_all(right);
+    return mpi_bench_in_all(right);
 }
 
 /* The mesh inside one process is timed in the first while the others wait. */
@@ -260,8 +209,8 @@ static void time_and_print(struct state *s, int turns)
             for (int way = 0; way < N_WAYS; way++)
                 s->seconds[i][way][turn] = sample(s, &subjects[i], way);
     printf("\n%d tokens per process, E=%d, K=%d, H=%d bf16, %s\n\n", (int)s->tokens, EXPERTS, SLOTS, HIDDEN,
-           sy_comm_shares_device_memory(s->comm[1]) ? "rows are read in memory of other processes"
-                                                    : "rows are sent in messages");
+           sy_comm_shares_device_memory(s->calls[1].comm) ? "rows are read in memory of other processes"
+                                                          : "rows are sent in messages");
     printf("%-18s %-32s %9s %5s %14s\n", "", "", "time", "+-", "x one process");
     for (int i = 0; i < N_SUBJECTS; i++)
         for (int way = 0; way < N_WAYS; way++) {
@@ -274,32 +223,18 @@ static void time_and_print(struct state *s, int turns)
     fflush(stdout);
 }
 
-static bool measure_state(struct state *s, int turns)
-{
-    MPI_Comm_rank(MPI_COMM_WORLD, &s->rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &s->ranks);
-    const bool ready = in_all(prepare(s)) && connect(s) && in_all(fill(s)), right = ready && all_right(s);
-    if (right)
-        time_and_print(s, turns);
-    else
-        plain_error("bench: %s", ready ? "results differ" : sy_ctx_error(s->ctx));
-    release(s);
-    return right;
-}
-
 static bool measure(sy_ctx *ctx, DLDevice device, int64_t tokens, int turns)
 {
-    struct state *const s = calloc(1, sizeof *s);
-    if (!in_all(s != NULL) || s == NULL) {
-        plain_error("bench: no memory");
-        free(s);
-        return false;
-    }
-    s->ctx = ctx;
-    s->device = device;
-    s->tokens = tokens;
-    const bool right = measure_state(s, turns);
-    free(s);
+    struct state s = {.ctx = ctx, .device = device, .tokens = tokens};
+    MPI_Comm_rank(MPI_COMM_WORLD, &s.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &s.ranks);
+    const bool ready = mpi_bench_in_all(prepare(&s)) && connect(&s) && mpi_bench_in_all(fill(&s));
+    const bool right = ready && all_right(&s);
+    if (right)
+        time_and_print(&s, turns);
+    else
+        plain_error("bench: %s", ready ? "results differ" : sy_ctx_error(ctx));
+    release(&s);
     return right;
 }
 

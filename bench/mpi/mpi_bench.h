@@ -16,4 +16,7 @@ int mpi_bench_device(sy_ctx *ctx, DLDevice device, bool quick);
 /* The context of one process, with a device if it may have one: by default it has its share of the processors of its machine. */
 sy_ctx *mpi_bench_context(const struct common *common, bool on_device);
 
+/* Whether it is so in all processes. */
+bool mpi_bench_in_all(bool here);
+
 #endif

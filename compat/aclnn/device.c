@@ -80,7 +80,7 @@ static aclnnStatus run_there(aclOpExecutor *e, sy_ctx *ctx)
         e->view[i].dl.data = e->view[i].taken ? syi_aclnn_view_data(&e->view[i]) : NULL;
     }
     e->ctx = ctx;
-    const aclnnStatus st = e->op->run(e, NULL);
+    const aclnnStatus st = syi_aclnn_run(e, NULL);
     e->ctx = own;
     for (int i = 0; i < e->n_views; i++)
         e->view[i].dl.device = (DLDevice){kDLCPU, 0};

@@ -36,8 +36,35 @@ static void spend(aclOpExecutor *e)
     destroy(e);
 }
 
+static bool lacks_data(const aclTensor *tensor)
+{
+    for (uint64_t d = 0; d < tensor->rank; d++)
+        if (tensor->dims[d] <= 0)
+            return false;
+    return tensor->data == NULL;
+}
+
+/* Copies the descriptors; no tensor that the call needs is null. */
+static void take_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int n)
+{
+    e->n_views = n;
+    for (int i = 0; i < n; i++) {
+        const struct syi_aclnn_rule *rule = &rules[i];
+        const bool ignored = (rule->flags & SYI_ACLNN_IGNORED) != 0;
+        syi_aclnn_view_set(&e->view[i], rule->name, ignored ? NULL : rule->tensor);
+        e->view[i].output = (rule->flags & SYI_ACLNN_OUTPUT) != 0;
+        if (ignored || (rule->tensor == NULL && (rule->flags & SYI_ACLNN_OPTIONAL) != 0))
+            continue;
+        if (rule->tensor == NULL)
+            syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR, "%s is null, want a tensor", rule->name);
+        else if (lacks_data(rule->tensor))
+            syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR, "%s has no data, want the address of it",
+                             rule->name);
+    }
+}
+
 aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_size, aclOpExecutor **executor,
-                            aclOpExecutor **e)
+                            const struct syi_aclnn_rule *rules, int n, aclOpExecutor **e)
 {
     *e = NULL;
     if (workspace_size == NULL || executor == NULL)
@@ -51,13 +78,30 @@ aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_s
     if (fresh == NULL)
         return syi_aclnn_fail(ACLNN_ERR_INNER_CREATE_EXECUTOR, "%s: no memory for an executor", op->name);
     fresh->op = op;
+    take_tensors(fresh, rules, n);
     *e = fresh;
     return ACLNN_SUCCESS;
 }
 
-void syi_aclnn_need(aclOpExecutor *e, size_t scratch_bytes)
+sy_query syi_aclnn_query_of(aclOpExecutor *e, const char *op, const void *args, size_t bytes)
 {
-    e->scratch_bytes = scratch_bytes > e->scratch_bytes ? scratch_bytes : e->scratch_bytes;
+    sy_query query = {0};
+    if (e->status != ACLNN_SUCCESS)
+        return query;
+    e->status = syi_aclnn_status(e, sy_call_query(e->ctx, sy_op_find(op), args, bytes, &query));
+    if (e->scratch_bytes < query.workspace_bytes)
+        e->scratch_bytes = query.workspace_bytes;
+    return query;
+}
+
+sy_query syi_aclnn_query(aclOpExecutor *e)
+{
+    return syi_aclnn_query_of(e, e->op->calls, &e->args, e->op->args_bytes);
+}
+
+aclnnStatus syi_aclnn_call(aclOpExecutor *e)
+{
+    return syi_aclnn_status(e, sy_call(e->ctx, sy_op_find(e->op->calls), &e->args, e->op->args_bytes));
 }
 
 /* The next piece of the workspace, aligned as our contexts require. The size saturates. */
@@ -69,12 +113,11 @@ static size_t place(size_t *total, size_t bytes)
     return at;
 }
 
-aclnnStatus syi_aclnn_end(aclOpExecutor *e, aclnnStatus status, uint64_t *workspace_size,
-                          aclOpExecutor **executor)
+aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecutor **executor)
 {
-    if (status != ACLNN_SUCCESS) {
-        if (e != NULL)
-            destroy(e);
+    if (e->status != ACLNN_SUCCESS) {
+        const aclnnStatus status = e->status;
+        destroy(e);
         return status;
     }
     size_t total = 0;
@@ -101,33 +144,8 @@ DLTensor *syi_aclnn_list(aclOpExecutor *e, int i, DLDataType type, int64_t rows,
 {
     e->list_shape[i][0] = rows;
     e->list_shape[i][1] = columns;
-    e->list[i] = sy_tensor(NULL, type, columns > 0 ? 2 : 1, e->list_shape[i]);
+    e->list[i] = sy_tensor(NULL, type, columns >= 0 ? 2 : 1, e->list_shape[i]);
     return &e->list[i];
-}
-
-int64_t syi_aclnn_integer(const aclOpExecutor *e, int i, int64_t n)
-{
-    int64_t wide = 0;
-    int32_t narrow = 0;
-    const char *at = (const char *)e->view[i].dl.data + (size_t)n * e->view[i].elem_bytes;
-    if (e->view[i].elem_bytes == sizeof wide)
-        memcpy(&wide, at, sizeof wide);
-    else
-        memcpy(&narrow, at, sizeof narrow);
-    return e->view[i].elem_bytes == sizeof wide ? wide : narrow;
-}
-
-int32_t syi_aclnn_number(const aclOpExecutor *e, int i, int64_t n)
-{
-    int32_t value;
-    memcpy(&value, (const char *)e->view[i].dl.data + (size_t)n * sizeof value, sizeof value);
-    return value;
-}
-
-void syi_aclnn_set_number(const aclOpExecutor *e, int i, int64_t n, int64_t value)
-{
-    const int32_t number = (int32_t)value;
-    memcpy((char *)e->view[i].dl.data + (size_t)n * sizeof number, &number, sizeof number);
 }
 
 aclnnStatus syi_aclnn_status(const aclOpExecutor *e, sy_status status)
@@ -158,7 +176,12 @@ static aclnnStatus check_workspace(const aclOpExecutor *e, const void *workspace
     return ACLNN_SUCCESS;
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *workspace)
+aclnnStatus syi_aclnn_run(aclOpExecutor *e, char *extra)
+{
+    return e->op->run != NULL ? e->op->run(e, extra) : syi_aclnn_call(e);
+}
+
+static aclnnStatus run_packed(aclOpExecutor *e, char *workspace)
 {
     for (int i = 0; i < e->n_views; i++) {
         struct syi_aclnn_view *view = &e->view[i];
@@ -172,7 +195,7 @@ static aclnnStatus run(aclOpExecutor *e, char *workspace)
     if (e->scratch_bytes > 0)
         st = syi_aclnn_status(e, sy_ctx_set_workspace(e->ctx, workspace + e->scratch_at, e->scratch_bytes));
     if (st == ACLNN_SUCCESS)
-        st = e->op->run(e, workspace != NULL ? workspace + e->extra_at : NULL);
+        st = syi_aclnn_run(e, workspace != NULL ? workspace + e->extra_at : NULL);
     for (int i = 0; st == ACLNN_SUCCESS && i < e->n_views; i++)
         if (e->view[i].taken && e->view[i].packed && e->view[i].output)
             syi_aclnn_unpack(&e->view[i], e->view[i].dl.data);
@@ -188,7 +211,7 @@ aclnnStatus syi_aclnn_run_on_host(aclOpExecutor *e, char *workspace)
             return syi_aclnn_fail(ACLNN_ERR_RUNTIME_ERROR, "%s: no memory for a workspace of %llu bytes",
                                   e->op->name, (unsigned long long)e->workspace_bytes);
     }
-    const aclnnStatus st = run(e, own != NULL ? own : workspace);
+    const aclnnStatus st = run_packed(e, own != NULL ? own : workspace);
     free(own);
     return st;
 }

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <switchyard.h>
+#include <switchyard_describe.h>
 
 #include "aclnn/acl_meta.h"
 
@@ -37,11 +37,11 @@ struct aclIntArray {
 
 /* Stores the sentence for aclGetRecentErrMsg and returns `status`. */
 #if defined(__GNUC__)
-#define SYI_ACLNN_PRINTF __attribute__((format(printf, 2, 3)))
+#define SYI_ACLNN_PRINTF_AT(i) __attribute__((format(printf, i, (i) + 1)))
 #else
-#define SYI_ACLNN_PRINTF
+#define SYI_ACLNN_PRINTF_AT(i)
 #endif
-aclnnStatus syi_aclnn_fail(aclnnStatus status, const char *format, ...) SYI_ACLNN_PRINTF;
+aclnnStatus syi_aclnn_fail(aclnnStatus status, const char *format, ...) SYI_ACLNN_PRINTF_AT(2);
 
 /* The same for a runtime call, which has ACL_ERROR_ codes. */
 aclError syi_aclnn_fail_rt(aclError error, const char *call, const char *what);
@@ -80,8 +80,8 @@ void syi_aclnn_view_ready(struct syi_aclnn_view *view, bool any_stride);
 void *syi_aclnn_view_data(const struct syi_aclnn_view *view); /* its first element */
 void syi_aclnn_view_span(const struct syi_aclnn_view *view, char **begin,
                          char **end); /* and all of its bytes */
-/* A row as the operator reads it, in place or packed. */
-const char *syi_aclnn_row(const struct syi_aclnn_view *view, int64_t row);
+/* A row as the operator reads or writes it, in place or packed. */
+char *syi_aclnn_row(const struct syi_aclnn_view *view, int64_t row);
 void syi_aclnn_pack(const struct syi_aclnn_view *view, void *dst);
 void syi_aclnn_unpack(const struct syi_aclnn_view *view, const void *src);
 
@@ -93,18 +93,33 @@ bool syi_aclnn_same(const struct syi_aclnn_view *a, const struct syi_aclnn_view 
 
 /* ---- Executors (executor.c) -------------------------------------------------------------------------- */
 
+struct syi_aclnn_rule; /* see checks */
+
 #define SYI_ACLNN_MAX_VIEWS 9
 
-/* One operator: its first phase stores a pointer to this in the executor, its second checks it. `run` finds data in the
+/* One function: its first phase stores a pointer to this in the executor, its second checks it. `run` finds data in the
    views and extra_bytes of memory at `extra`. */
 struct syi_aclnn_op {
     const char *name;
-    aclnnStatus (*run)(aclOpExecutor *e, char *extra);
+    const char *calls; /* the operator whose arguments are `args`; NULL: none */
+    size_t args_bytes; /* of its struct */
+    aclnnStatus (*run)(aclOpExecutor *e, char *extra); /* NULL: that operator, and nothing else */
     bool on_device; /* `run` only passes views to operators, so they may be in device memory */
 };
+#define SYI_ACLNN_CALLS(op) .calls = #op, .args_bytes = sizeof(sy_##op##_args)
+
+/* The second phase of a function that has its description in `op`. */
+#define SYI_ACLNN_SECOND_PHASE(function, op) \
+    aclnnStatus function(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, \
+                         aclrtStream stream) \
+    { \
+        return syi_aclnn_execute(&(op), workspace, workspaceSize, executor, stream); \
+    }
 
 struct aclOpExecutor {
     const struct syi_aclnn_op *op;
+    aclnnStatus
+        status;  /* of the first phase: that of the first check that failed, the later ones do nothing */
     sy_ctx *ctx; /* one per executor: executors on two threads share nothing */
     bool repeatable;
     int n_views;
@@ -134,14 +149,18 @@ struct aclOpExecutor {
     } args;
 };
 
-/* A new executor without views. 161001 if one of the two result pointers is NULL. */
+/* A new executor with the tensors of the table, none of which is missing, or a `status`. Returns another than success, and
+   no executor, if one of the two result pointers is NULL or there is no memory. */
 aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_size, aclOpExecutor **executor,
-                            aclOpExecutor **e);
-/* Records the scratch an operator needs; call it for each of several that run one after the other. */
-void syi_aclnn_need(aclOpExecutor *e, size_t scratch_bytes);
-/* Ends the first phase: lays out the workspace and returns the executor, or frees it if `status` is no success. */
-aclnnStatus syi_aclnn_end(aclOpExecutor *e, aclnnStatus status, uint64_t *workspace_size,
-                          aclOpExecutor **executor);
+                            const struct syi_aclnn_rule *rules, int n, aclOpExecutor **e);
+/* Ends the first phase: lays out the workspace and returns the executor, or frees it where a check has failed. */
+aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecutor **executor);
+/* The query of op->calls with `args`; records the scratch that it needs. */
+sy_query syi_aclnn_query(aclOpExecutor *e);
+/* The same of an operator that `run` calls besides. */
+sy_query syi_aclnn_query_of(aclOpExecutor *e, const char *op, const void *args, size_t bytes);
+/* Calls op->calls with `args`. */
+aclnnStatus syi_aclnn_call(aclOpExecutor *e);
 /* The second phase. */
 aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, uint64_t workspace_size,
                               aclOpExecutor *e, aclrtStream stream);
@@ -149,14 +168,11 @@ aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, ui
 aclnnStatus syi_aclnn_status(const aclOpExecutor *e, sy_status status);
 /* The view as an operator's argument: NULL if this call does not use it. */
 const DLTensor *syi_aclnn_arg(const aclOpExecutor *e, int i);
-/* The i-th list of n rows and, unless 0, of columns; `run` sets its data. */
+/* The i-th list of n rows and, unless -1, of columns; `run` sets its data. */
 DLTensor *syi_aclnn_list(aclOpExecutor *e, int i, DLDataType type, int64_t rows, int64_t columns);
-/* Element n of an INT32 or INT64 vector, which may be unaligned. */
-int64_t syi_aclnn_integer(const aclOpExecutor *e, int i, int64_t n);
-/* Element n of an INT32 vector, which may be unaligned. */
-int32_t syi_aclnn_number(const aclOpExecutor *e, int i, int64_t n);
-void syi_aclnn_set_number(const aclOpExecutor *e, int i, int64_t n, int64_t value);
 
+/* The work of a call whose views have data. */
+aclnnStatus syi_aclnn_run(aclOpExecutor *e, char *extra);
 /* The work of a call on host memory. `workspace` NULL: one of its own. */
 aclnnStatus syi_aclnn_run_on_host(aclOpExecutor *e, char *workspace);
 
@@ -172,6 +188,12 @@ aclnnStatus syi_aclnn_run_anywhere(aclOpExecutor *e, char *workspace);
 
 /* ---- Numbers (numbers.c) ----------------------------------------------------------------------------- */
 
+/* Element [row,column] of an INT32 or INT64 matrix, or [row,0] of a vector, which may be unaligned. */
+int64_t syi_aclnn_integer(const aclOpExecutor *e, int i, int64_t row, int64_t column);
+/* Writes element n of an INT32 or INT64 vector. */
+void syi_aclnn_set_integer(const aclOpExecutor *e, int i, int64_t n, int64_t value);
+/* Plus or minus zero, in any of the float types. */
+bool syi_aclnn_is_zero(const char *value, size_t bytes);
 /* A FLOAT, FLOAT16 or BF16, which may be unaligned; the second rounds to nearest even, and a NaN is the canonical one. */
 float syi_aclnn_float(const char *value, aclDataType type);
 void syi_aclnn_set_float(char *value, aclDataType type, float number);
@@ -190,6 +212,8 @@ const DLTensor *syi_aclnn_live_map(aclOpExecutor *e, struct syi_aclnn_slots slot
 
 #define SYI_ACLNN_BIT(type) (1u << (type)) /* for types below 32, the only ones these operators accept */
 #define SYI_ACLNN_FLOATS (SYI_ACLNN_BIT(ACL_FLOAT) | SYI_ACLNN_BIT(ACL_FLOAT16) | SYI_ACLNN_BIT(ACL_BF16))
+#define SYI_ACLNN_I32 SYI_ACLNN_BIT(ACL_INT32)
+#define SYI_ACLNN_INTEGERS (SYI_ACLNN_I32 | SYI_ACLNN_BIT(ACL_INT64))
 #define SYI_ACLNN_BYTES (SYI_ACLNN_BIT(ACL_INT8) | SYI_ACLNN_BIT(ACL_BOOL))
 
 enum {
@@ -203,7 +227,7 @@ enum {
     SYI_ACLNN_DENSE = 128 /* of any rank up to the most, compact; its elements are bytes that are moved */
 };
 
-/* The requirements on one tensor. */
+/* One tensor of a call and the requirements on it. */
 struct syi_aclnn_rule {
     const char *name;
     const aclTensor *tensor;
@@ -211,22 +235,26 @@ struct syi_aclnn_rule {
     unsigned types; /* SYI_ACLNN_BIT of each; 0: only `like` applies */
     int like;       /* must have the type of that tensor of the table, counted from 1; 0: none */
     uint64_t rank;
+    size_t field; /* SYI_ACLNN_FIELD: the argument of the operator that it becomes; 0: none */
 };
+#define SYI_ACLNN_FIELD(op, name) (offsetof(sy_##op##_args, name) + 1)
 
-/* The steps, in the vendor's order; each checks all tensors before the next begins. The first copies the descriptors,
-   the third makes them views that a query accepts. */
-aclnnStatus syi_aclnn_check_null(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int n);
-aclnnStatus syi_aclnn_check_types(const aclOpExecutor *e, const struct syi_aclnn_rule *rules);
-aclnnStatus syi_aclnn_check_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules);
-/* syi_aclnn_begin, then these three. */
-aclnnStatus syi_aclnn_begin_checked(const struct syi_aclnn_op *op, uint64_t *workspace_size,
-                                    aclOpExecutor **executor, const struct syi_aclnn_rule *rules, int n,
-                                    aclOpExecutor **e);
+/* Stores the first failure of a call, with its sentence after the function's name. */
+void syi_aclnn_reject(aclOpExecutor *e, aclnnStatus status, const char *format, ...) SYI_ACLNN_PRINTF_AT(3);
+/* The same where a number is not `good`: "field is value, want ...". */
+void syi_aclnn_want(aclOpExecutor *e, bool good, aclnnStatus status, const char *field, int64_t value,
+                    const char *want);
+
+/* The steps, in the vendor's order; each checks all tensors before the next begins. The second makes them views that a
+   query accepts, and arguments of the operator. */
+void syi_aclnn_check_types(aclOpExecutor *e, const struct syi_aclnn_rule *rules);
+void syi_aclnn_check_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules);
+void syi_aclnn_check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules); /* both */
 /* Tokens, experts and, packed, slots within the vendor's limits. */
-aclnnStatus syi_aclnn_check_limits(const aclOpExecutor *e, bool drop_and_pad);
+void syi_aclnn_check_limits(aclOpExecutor *e, bool drop_and_pad);
 /* An output's shape; `columns` -1 for a vector. */
-aclnnStatus syi_aclnn_check_shape(const aclOpExecutor *e, int i, int64_t rows, int64_t columns);
+void syi_aclnn_check_shape(aclOpExecutor *e, int i, int64_t rows, int64_t columns);
 /* No output overlaps another tensor, but `output` may be `input` itself; -1 for neither. */
-aclnnStatus syi_aclnn_check_alias(const aclOpExecutor *e, int output, int input);
+void syi_aclnn_check_alias(aclOpExecutor *e, int output, int input);
 
 #endif /* SYI_ACLNN_INTERNAL_H */

@@ -22,6 +22,25 @@ aclnnStatus syi_aclnn_fail(aclnnStatus status, const char *format, ...)
     return status;
 }
 
+void syi_aclnn_reject(aclOpExecutor *e, aclnnStatus status, const char *format, ...)
+{
+    char reason[sizeof sentence];
+    va_list args;
+    if (e->status != ACLNN_SUCCESS)
+        return;
+    va_start(args, format);
+    (void)vsnprintf(reason, sizeof reason, format, args);
+    va_end(args);
+    e->status = syi_aclnn_fail(status, "%s: %s", e->op->name, reason);
+}
+
+void syi_aclnn_want(aclOpExecutor *e, bool good, aclnnStatus status, const char *field, int64_t value,
+                    const char *want)
+{
+    if (!good)
+        syi_aclnn_reject(e, status, "%s is %lld, want %s", field, (long long)value, want);
+}
+
 aclError syi_aclnn_fail_rt(aclError error, const char *call, const char *what)
 {
     return syi_aclnn_fail(error, "%s: %s", call, what);

@@ -36,35 +36,14 @@ struct aclScalarList {
 
 size_t aclDataTypeSize(aclDataType dataType)
 {
-    switch (dataType) {
-    case ACL_INT8:
-    case ACL_UINT8:
-    case ACL_BOOL:
-    case ACL_HIFLOAT8:
-    case ACL_FLOAT8_E5M2:
-    case ACL_FLOAT8_E4M3FN:
-    case ACL_FLOAT8_E8M0:
-        return 1;
-    case ACL_FLOAT16:
-    case ACL_BF16:
-    case ACL_INT16:
-    case ACL_UINT16:
-        return 2;
-    case ACL_FLOAT:
-    case ACL_INT32:
-    case ACL_UINT32:
-    case ACL_COMPLEX32:
-        return 4;
-    case ACL_INT64:
-    case ACL_UINT64:
-    case ACL_DOUBLE:
-    case ACL_COMPLEX64:
-        return 8;
-    case ACL_COMPLEX128:
-        return 16;
-    default:
-        return 0;
-    }
+    static const unsigned char bytes[] = {
+        [ACL_INT8] = 1,        [ACL_UINT8] = 1,         [ACL_BOOL] = 1,        [ACL_HIFLOAT8] = 1,
+        [ACL_FLOAT8_E5M2] = 1, [ACL_FLOAT8_E4M3FN] = 1, [ACL_FLOAT8_E8M0] = 1, [ACL_FLOAT16] = 2,
+        [ACL_BF16] = 2,        [ACL_INT16] = 2,         [ACL_UINT16] = 2,      [ACL_FLOAT] = 4,
+        [ACL_INT32] = 4,       [ACL_UINT32] = 4,        [ACL_COMPLEX32] = 4,   [ACL_INT64] = 8,
+        [ACL_UINT64] = 8,      [ACL_DOUBLE] = 8,        [ACL_COMPLEX64] = 8,   [ACL_COMPLEX128] = 16,
+    };
+    return dataType >= 0 && (size_t)dataType < sizeof bytes ? bytes[dataType] : 0;
 }
 
 float aclFloat16ToFloat(aclFloat16 value)
@@ -140,13 +119,6 @@ aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDat
     return t;
 }
 
-aclnnStatus aclDestroyTensor(const aclTensor *tensor)
-{
-    free(
-        (void *)(uintptr_t)tensor); /* the vendor's signature has a const pointer to the object it destroys */
-    return ACLNN_SUCCESS;
-}
-
 /* A copy of an array of a tensor, for the caller to free. */
 static aclnnStatus copy_out(const char *call, const aclTensor *tensor, const int64_t *from, uint64_t n,
                             int64_t **to, uint64_t *to_n)
@@ -180,52 +152,39 @@ aclnnStatus aclGetViewStrides(const aclTensor *tensor, int64_t **stridesValue, u
                     tensor != NULL ? tensor->rank : 0, stridesValue, stridesNum);
 }
 
-/* Both pointers of a getter, or 161001. */
-static aclnnStatus both(const char *call, const void *object, const void *place)
+/* Copies a property of an object, or 161001 where one of them is missing. */
+static aclnnStatus get(const char *call, const void *object, const void *property, void *place, size_t bytes)
 {
     if (object == NULL || place == NULL)
         return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: an argument is null, want none to be", call);
+    memcpy(place, property, bytes);
     return ACLNN_SUCCESS;
 }
+#define PROPERTY(tensor, field) tensor, (tensor) != NULL ? &(tensor)->field : NULL
 
 aclnnStatus aclGetViewOffset(const aclTensor *tensor, int64_t *offset)
 {
-    const aclnnStatus st = both("aclGetViewOffset", tensor, offset);
-    if (st == ACLNN_SUCCESS)
-        *offset = tensor->offset;
-    return st;
+    return get("aclGetViewOffset", PROPERTY(tensor, offset), offset, sizeof *offset);
 }
 
 aclnnStatus aclGetFormat(const aclTensor *tensor, aclFormat *format)
 {
-    const aclnnStatus st = both("aclGetFormat", tensor, format);
-    if (st == ACLNN_SUCCESS)
-        *format = tensor->format;
-    return st;
+    return get("aclGetFormat", PROPERTY(tensor, format), format, sizeof *format);
 }
 
 aclnnStatus aclGetDataType(const aclTensor *tensor, aclDataType *dataType)
 {
-    const aclnnStatus st = both("aclGetDataType", tensor, dataType);
-    if (st == ACLNN_SUCCESS)
-        *dataType = tensor->type;
-    return st;
+    return get("aclGetDataType", PROPERTY(tensor, type), dataType, sizeof *dataType);
 }
 
 aclnnStatus aclGetRawTensorAddr(const aclTensor *tensor, void **addr)
 {
-    const aclnnStatus st = both("aclGetRawTensorAddr", tensor, addr);
-    if (st == ACLNN_SUCCESS)
-        *addr = tensor->data;
-    return st;
+    return get("aclGetRawTensorAddr", PROPERTY(tensor, data), addr, sizeof *addr);
 }
 
 aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr)
 {
-    const aclnnStatus st = both("aclSetRawTensorAddr", tensor, addr);
-    if (st == ACLNN_SUCCESS)
-        tensor->data = addr;
-    return st;
+    return get("aclSetRawTensorAddr", addr, &addr, tensor != NULL ? &tensor->data : NULL, sizeof addr);
 }
 
 /* ---- Arrays, scalars, lists -------------------------------------------------------------------------- */
@@ -281,10 +240,7 @@ aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size)
 
 static aclnnStatus size_of(const char *call, const void *array, uint64_t *size)
 {
-    const aclnnStatus st = both(call, array, size);
-    if (st == ACLNN_SUCCESS)
-        memcpy(size, array, sizeof *size);
-    return st;
+    return get(call, array, array, size, sizeof *size);
 }
 
 aclnnStatus aclGetIntArraySize(const aclIntArray *array, uint64_t *size)
@@ -312,42 +268,48 @@ aclnnStatus aclGetScalarListSize(const aclScalarList *scalarList, uint64_t *size
     return size_of("aclGetScalarListSize", scalarList, size);
 }
 
+/* The vendor's signatures have const pointers to the objects that they destroy. */
+static aclnnStatus destroy(const void *object)
+{
+    free((void *)(uintptr_t)object);
+    return ACLNN_SUCCESS;
+}
+
+aclnnStatus aclDestroyTensor(const aclTensor *tensor)
+{
+    return destroy(tensor);
+}
+
 aclnnStatus aclDestroyScalar(const aclScalar *scalar)
 {
-    free((void *)(uintptr_t)scalar);
-    return ACLNN_SUCCESS;
+    return destroy(scalar);
 }
 
 aclnnStatus aclDestroyIntArray(const aclIntArray *array)
 {
-    free((void *)(uintptr_t)array);
-    return ACLNN_SUCCESS;
+    return destroy(array);
 }
 
 aclnnStatus aclDestroyFloatArray(const aclFloatArray *array)
 {
-    free((void *)(uintptr_t)array);
-    return ACLNN_SUCCESS;
+    return destroy(array);
 }
 
 aclnnStatus aclDestroyBoolArray(const aclBoolArray *array)
 {
-    free((void *)(uintptr_t)array);
-    return ACLNN_SUCCESS;
+    return destroy(array);
 }
 
 aclnnStatus aclDestroyTensorList(const aclTensorList *array)
 {
     for (uint64_t i = 0; array != NULL && i < array->size; i++)
         (void)aclDestroyTensor(array->value[i]);
-    free((void *)(uintptr_t)array);
-    return ACLNN_SUCCESS;
+    return destroy(array);
 }
 
 aclnnStatus aclDestroyScalarList(const aclScalarList *array)
 {
     for (uint64_t i = 0; array != NULL && i < array->size; i++)
         (void)aclDestroyScalar(array->value[i]);
-    free((void *)(uintptr_t)array);
-    return ACLNN_SUCCESS;
+    return destroy(array);
 }

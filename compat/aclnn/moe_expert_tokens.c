@@ -10,61 +10,53 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     int64_t *offsets = (int64_t *)(void *)extra;
     e->list[0].data = offsets;
     e->list[1].data = offsets + e->n_experts + 1; /* the places, which are not needed */
-    const aclnnStatus st = syi_aclnn_status(e, sy_moe_permute_ids(e->ctx, &e->args.permute_ids));
+    const aclnnStatus st = syi_aclnn_call(e);
     for (int64_t i = 0; st == ACLNN_SUCCESS && i < e->n_experts; i++)
-        syi_aclnn_set_number(e, OUT, i, offsets[i + 1]);
+        syi_aclnn_set_integer(e, OUT, i, offsets[i + 1]);
     return st;
 }
 
-static const struct syi_aclnn_op op = {"aclnnMoeComputeExpertTokens", run, false};
+static const struct syi_aclnn_op op = {"aclnnMoeComputeExpertTokens", SYI_ACLNN_CALLS(moe_permute_ids), run,
+                                       false};
 
-static aclnnStatus plan(aclOpExecutor *e)
+static void plan(aclOpExecutor *e, int64_t experts)
 {
+    if (e->status != ACLNN_SUCCESS)
+        return;
     const int64_t n = e->view[SORTED].shape[0];
-    sy_query query = {0};
-    e->extra_bytes = ((size_t)e->n_experts + 1) * sizeof(int64_t) + (size_t)n * sizeof(int32_t);
-    const DLTensor *offsets = syi_aclnn_list(e, 0, SY_I64, e->n_experts + 1, 0);
-    const DLTensor *places = syi_aclnn_list(e, 1, SY_I32, n, 0);
-    e->list_shape[2][0] = n;
-    e->list_shape[2][1] = 0;
-    e->list[2] = sy_tensor(NULL, SY_I32, 2, e->list_shape[2]);
-    e->args.permute_ids = (sy_moe_permute_ids_args){.tokens = &e->list[2],
-                                                    .ids = syi_aclnn_arg(e, SORTED),
-                                                    .num_experts = e->n_experts,
-                                                    .permuted_tokens = &e->list[2],
-                                                    .sorted_indices = places,
-                                                    .expert_offsets = offsets,
-                                                    .allow_missing = true};
-    aclnnStatus st = syi_aclnn_status(e, sy_moe_permute_ids_query(e->ctx, &e->args.permute_ids, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, OUT, e->n_experts, -1);
-    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
+    const DLTensor *no_elements = syi_aclnn_list(e, 2, SY_I32, n, 0);
+    e->n_experts = experts;
+    e->extra_bytes = ((size_t)experts + 1) * sizeof(int64_t) + (size_t)n * sizeof(int32_t);
+    e->args.permute_ids =
+        (sy_moe_permute_ids_args){.tokens = no_elements,
+                                  .ids = syi_aclnn_arg(e, SORTED),
+                                  .num_experts = experts,
+                                  .permuted_tokens = no_elements,
+                                  .sorted_indices = syi_aclnn_list(e, 1, SY_I32, n, -1),
+                                  .expert_offsets = syi_aclnn_list(e, 0, SY_I64, experts + 1, -1),
+                                  .allow_missing = true};
+    (void)syi_aclnn_query(e);
+    syi_aclnn_check_shape(e, OUT, experts, -1);
+    syi_aclnn_check_alias(e, -1, -1);
 }
 
 aclnnStatus aclnnMoeComputeExpertTokensGetWorkspaceSize(const aclTensor *sortedExperts, int64_t numExperts,
                                                         const aclTensor *out, uint64_t *workspaceSize,
                                                         aclOpExecutor **executor)
 {
-    const unsigned i32 = SYI_ACLNN_BIT(ACL_INT32);
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [SORTED] = {"sortedExperts", sortedExperts, SYI_ACLNN_COLUMN, i32, 0, 2},
-        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, i32, 0, 1},
+        [SORTED] = {"sortedExperts", sortedExperts, SYI_ACLNN_COLUMN, SYI_ACLNN_I32, 0, 2, 0},
+        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, SYI_ACLNN_I32, 0, 1, 0},
     };
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin_checked(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st == ACLNN_SUCCESS && (numExperts < 1 || numExperts >= 16777215))
-        st = syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: numExperts is %lld, want 1 to 16777214", op.name,
-                            (long long)numExperts);
-    if (st == ACLNN_SUCCESS) {
-        e->n_experts = numExperts;
-        st = plan(e);
-    }
-    return syi_aclnn_end(e, st, workspaceSize, executor);
+    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    syi_aclnn_check_tensors(e, rules);
+    syi_aclnn_want(e, numExperts >= 1 && numExperts < 16777215, ACLNN_ERR_PARAM_INVALID, "numExperts",
+                   numExperts, "1 to 16777214");
+    plan(e, numExperts);
+    return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnMoeComputeExpertTokens(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                        aclrtStream stream)
-{
-    return syi_aclnn_execute(&op, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnMoeComputeExpertTokens, op)

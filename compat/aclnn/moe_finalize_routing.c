@@ -7,69 +7,58 @@
 
 enum { ROWS, PLACES, X1, X2, BIAS, SCALES, EXPERTS, OUT, N_TENSORS };
 
+#define TO(field) SYI_ACLNN_FIELD(moe_unpermute_ids, field)
+
 static aclnnStatus run(aclOpExecutor *e, char *extra)
 {
     (void)extra;
     e->indices.data = e->view[ROWS].dl.data;
     e->indices.device = e->view[ROWS].dl.device;
-    return syi_aclnn_status(e, sy_moe_unpermute_ids(e->ctx, &e->args.unpermute_ids));
+    return syi_aclnn_call(e);
 }
 
-static const struct syi_aclnn_op op = {"aclnnMoeFinalizeRoutingV2", run, true};
+static const struct syi_aclnn_op op = {"aclnnMoeFinalizeRoutingV2", SYI_ACLNN_CALLS(moe_unpermute_ids), run,
+                                       true};
 
-static aclnnStatus check_shapes(aclOpExecutor *e)
+static void check_shapes(aclOpExecutor *e)
 {
     const int64_t width = e->view[OUT].shape[1], tokens = e->view[OUT].shape[0];
     const int64_t choices = e->view[SCALES].taken ? e->view[SCALES].shape[1] : 1;
-    const bool padded = e->view[ROWS].dl.ndim == 3;
-    aclnnStatus st = ACLNN_SUCCESS;
-    if (e->view[ROWS].dims[padded ? 2 : 1] != width)
-        st = syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
-                            "%s: expandedX has rows of %lld elements, want %lld as out", op.name,
-                            (long long)e->view[ROWS].dims[padded ? 2 : 1], (long long)width);
-    for (int i = X1; st == ACLNN_SUCCESS && i <= X2; i++)
-        st = syi_aclnn_check_shape(e, i, tokens, width);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, BIAS, e->view[BIAS].shape[0], width);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, SCALES, tokens, choices);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, EXPERTS, tokens, choices);
-    if (st == ACLNN_SUCCESS && (choices < 1 || e->view[PLACES].shape[0] / choices != tokens ||
-                                e->view[PLACES].shape[0] % choices != 0))
-        st =
-            syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
-                           "%s: expandedRowIdx has %lld rows, want %lld for each of the %lld tokens", op.name,
-                           (long long)e->view[PLACES].shape[0], (long long)choices, (long long)tokens);
-    return st;
+    const int64_t elements = e->view[ROWS].dims[e->view[ROWS].dl.ndim - 1], n = e->view[PLACES].shape[0];
+    if (elements != width)
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "expandedX has rows of %lld elements, want %lld as out",
+                         (long long)elements, (long long)width);
+    syi_aclnn_check_shape(e, X1, tokens, width);
+    syi_aclnn_check_shape(e, X2, tokens, width);
+    syi_aclnn_check_shape(e, BIAS, e->view[BIAS].shape[0], width);
+    syi_aclnn_check_shape(e, SCALES, tokens, choices);
+    syi_aclnn_check_shape(e, EXPERTS, tokens, choices);
+    if (choices < 1 || n / choices != tokens || n % choices != 0)
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
+                         "expandedRowIdx has %lld rows, want %lld for each of the %lld tokens", (long long)n,
+                         (long long)choices, (long long)tokens);
 }
 
 /* The rows of experts with a capacity are one after the other. */
-static aclnnStatus plan(aclOpExecutor *e, bool by_choice)
+static void plan(aclOpExecutor *e, int64_t drop_pad)
 {
     const struct syi_aclnn_view *rows = &e->view[ROWS];
-    sy_query query = {0};
+    if (e->status != ACLNN_SUCCESS)
+        return;
+    syi_aclnn_want(e, drop_pad >= 0 && drop_pad <= 3, ACLNN_ERR_PARAM_INVALID, "dropPadMode", drop_pad,
+                   "0 to 3");
+    check_shapes(e);
     e->list_shape[0][0] = rows->dims[0] * (rows->dl.ndim == 3 ? rows->dims[1] : 1);
     e->list_shape[0][1] = e->view[OUT].shape[1];
     e->indices = rows->dl;
     if (rows->dl.ndim == 3)
         e->indices = sy_tensor(NULL, e->view[OUT].dl.dtype, 2, e->list_shape[0]);
-    e->args.unpermute_ids =
-        (sy_moe_unpermute_ids_args){.permuted_tokens = &e->indices,
-                                    .sorted_indices = syi_aclnn_arg(e, PLACES),
-                                    .probs = syi_aclnn_arg(e, SCALES),
-                                    .num_tokens = e->view[OUT].shape[0],
-                                    .tokens = syi_aclnn_arg(e, OUT),
-                                    .bias = syi_aclnn_arg(e, BIAS),
-                                    .bias_ids = syi_aclnn_arg(e, EXPERTS),
-                                    .residual = syi_aclnn_arg(e, X1),
-                                    .shared = syi_aclnn_arg(e, X2),
-                                    .num_rows = e->list_shape[0][0] > 0 ? e->list_shape[0][0] : 1,
-                                    .by_choice = by_choice};
-    const aclnnStatus st =
-        syi_aclnn_status(e, sy_moe_unpermute_ids_query(e->ctx, &e->args.unpermute_ids, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
+    e->args.unpermute_ids.permuted_tokens = &e->indices;
+    e->args.unpermute_ids.num_tokens = e->view[OUT].shape[0];
+    e->args.unpermute_ids.num_rows = e->list_shape[0][0] > 0 ? e->list_shape[0][0] : 1;
+    e->args.unpermute_ids.by_choice = drop_pad < 2;
+    (void)syi_aclnn_query(e);
+    syi_aclnn_check_alias(e, -1, -1);
 }
 
 aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
@@ -79,33 +68,26 @@ aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
     aclOpExecutor **executor)
 {
     const bool padded = dropPadMode == 1 || dropPadMode == 3;
-    const unsigned optional = SYI_ACLNN_OPTIONAL, i32 = SYI_ACLNN_BIT(ACL_INT32);
+    const unsigned optional = SYI_ACLNN_OPTIONAL, i32 = SYI_ACLNN_I32;
     const unsigned experts = biasOptional != NULL ? 0u : (unsigned)SYI_ACLNN_IGNORED;
+    const unsigned dense = padded ? (unsigned)SYI_ACLNN_DENSE : 0u;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [ROWS] = {"expandedX", expandedX, padded ? (unsigned)SYI_ACLNN_DENSE : 0u, SYI_ACLNN_FLOATS, 0,
-                  padded ? 3 : 2},
-        [PLACES] = {"expandedRowIdx", expandedRowIdx, 0, i32, 0, 1},
-        [X1] = {"x1Optional", x1Optional, optional, 0, ROWS + 1, 2},
-        [X2] = {"x2Optional", x2Optional, optional, 0, ROWS + 1, 2},
-        [BIAS] = {"biasOptional", biasOptional, optional, 0, ROWS + 1, 2},
-        [SCALES] = {"scalesOptional", scalesOptional, optional, SYI_ACLNN_FLOATS, 0, 2},
-        [EXPERTS] = {"expertIdxOptional", expertIdxOptional, experts, i32, 0, 2},
-        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, 0, ROWS + 1, 2},
+        [ROWS] = {"expandedX", expandedX, dense, SYI_ACLNN_FLOATS, 0, padded ? 3 : 2, 0},
+        [PLACES] = {"expandedRowIdx", expandedRowIdx, 0, i32, 0, 1, TO(sorted_indices)},
+        [X1] = {"x1Optional", x1Optional, optional, 0, ROWS + 1, 2, TO(residual)},
+        [X2] = {"x2Optional", x2Optional, optional, 0, ROWS + 1, 2, TO(shared)},
+        [BIAS] = {"biasOptional", biasOptional, optional, 0, ROWS + 1, 2, TO(bias)},
+        [SCALES] = {"scalesOptional", scalesOptional, optional, SYI_ACLNN_FLOATS, 0, 2, TO(probs)},
+        [EXPERTS] = {"expertIdxOptional", expertIdxOptional, experts, i32, 0, 2, TO(bias_ids)},
+        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, 0, ROWS + 1, 2, TO(tokens)},
     };
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin_checked(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st == ACLNN_SUCCESS && (dropPadMode < 0 || dropPadMode > 3))
-        st = syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: dropPadMode is %lld, want 0 to 3", op.name,
-                            (long long)dropPadMode);
-    if (st == ACLNN_SUCCESS)
-        st = check_shapes(e);
-    if (st == ACLNN_SUCCESS)
-        st = plan(e, dropPadMode < 2);
-    return syi_aclnn_end(e, st, workspaceSize, executor);
+    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    syi_aclnn_check_tensors(e, rules);
+    plan(e, dropPadMode);
+    return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnMoeFinalizeRoutingV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                      aclrtStream stream)
-{
-    return syi_aclnn_execute(&op, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnMoeFinalizeRoutingV2, op)

@@ -21,9 +21,9 @@ static void write_counts(const aclOpExecutor *e, char *extra)
     const int64_t *counts = counts_of(extra), *offsets = counts + e->n_experts;
     for (int64_t i = 0; i < e->n_experts; i++) {
         if (e->view[COUNTS].taken)
-            syi_aclnn_set_number(e, COUNTS, i, e->number[KIND] == 1 ? offsets[i + 1] : counts[i]);
+            syi_aclnn_set_integer(e, COUNTS, i, e->number[KIND] == 1 ? offsets[i + 1] : counts[i]);
         if (e->view[BEFORE].taken)
-            syi_aclnn_set_number(e, BEFORE, i, counts[i]);
+            syi_aclnn_set_integer(e, BEFORE, i, counts[i]);
     }
 }
 
@@ -37,11 +37,10 @@ static void place_rows(const aclOpExecutor *e, char *extra)
     if (bytes > 0) /* else there may be no memory */
         memset(out, 0, (size_t)(e->n_experts * capacity) * bytes);
     for (int64_t i = 0; i < e->n_tokens * choices; i++) {
-        int32_t id;
-        memcpy(&id, syi_aclnn_row(&e->view[IDS], i / choices) + (size_t)(i % choices) * sizeof id, sizeof id);
-        const int64_t place = syi_aclnn_number(e, ROWS, i) - offsets[id];
+        const int64_t id = syi_aclnn_integer(e, IDS, i / choices, i % choices);
+        const int64_t place = syi_aclnn_integer(e, ROWS, i, 0) - offsets[id];
         const int64_t row = place < capacity ? id * capacity + place : -1;
-        syi_aclnn_set_number(e, ROWS, i, row);
+        syi_aclnn_set_integer(e, ROWS, i, row);
         if (row >= 0 && bytes > 0)
             memcpy(out + (size_t)row * bytes, syi_aclnn_row(&e->view[X], i / choices), bytes);
     }
@@ -51,7 +50,7 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
 {
     e->list[0].data = extra;
     e->list[1].data = counts_of(extra) + e->n_experts;
-    const aclnnStatus st = syi_aclnn_status(e, sy_moe_permute_ids(e->ctx, &e->args.permute_ids));
+    const aclnnStatus st = syi_aclnn_call(e);
     if (st != ACLNN_SUCCESS)
         return st;
     if (e->number[CAPACITY] > 0)
@@ -60,10 +59,10 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     return ACLNN_SUCCESS;
 }
 
-static const struct syi_aclnn_op op = {"aclnnMoeInitRoutingV2", run, false};
+static const struct syi_aclnn_op op = {"aclnnMoeInitRoutingV2", SYI_ACLNN_CALLS(moe_permute_ids), run, false};
 
-static aclnnStatus check_values(const aclOpExecutor *e, int64_t active, int64_t capacity, int64_t experts,
-                                int64_t drop_pad, int64_t flag)
+static void check_values(aclOpExecutor *e, int64_t active, int64_t capacity, int64_t experts,
+                         int64_t drop_pad, int64_t flag)
 {
     const char *field = active < 0                     ? "activeNumOptional"
                         : drop_pad < 0 || drop_pad > 1 ? "dropPadModeOptional"
@@ -72,54 +71,45 @@ static aclnnStatus check_values(const aclOpExecutor *e, int64_t active, int64_t 
                             ? "expertNumOptional"
                         : drop_pad == 1 && (capacity < 1 || capacity > e->n_tokens) ? "expertCapacityOptional"
                                                                                     : NULL;
-    if (field == NULL)
-        return ACLNN_SUCCESS;
-    return syi_aclnn_fail(
-        ACLNN_ERR_PARAM_INVALID,
-        "%s: %s is out of its range: activeNum %lld, expertCapacity %lld for %lld tokens, expertNum %lld, "
-        "dropPadMode %lld, flag %lld",
-        op.name, field, (long long)active, (long long)capacity, (long long)e->n_tokens, (long long)experts,
-        (long long)drop_pad, (long long)flag);
+    if (field != NULL)
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
+                         "%s is out of its range: activeNum %lld, expertCapacity %lld for %lld tokens, "
+                         "expertNum %lld, dropPadMode %lld, flag %lld",
+                         field, (long long)active, (long long)capacity, (long long)e->n_tokens,
+                         (long long)experts, (long long)drop_pad, (long long)flag);
 }
 
-static aclnnStatus plan(aclOpExecutor *e, int64_t active)
+static void plan(aclOpExecutor *e, int64_t active)
 {
+    if (e->status != ACLNN_SUCCESS)
+        return;
     const int64_t all = e->view[IDS].shape[0] * e->view[IDS].shape[1], width = e->view[X].shape[1];
-    const bool padded = e->number[CAPACITY] > 0;
-    sy_query query = {0};
-    e->extra_bytes = (2 * (size_t)e->n_experts + 1) * sizeof(int64_t);
-    const DLTensor *counts = syi_aclnn_list(e, 0, SY_I64, e->n_experts, 0);
-    const DLTensor *offsets = syi_aclnn_list(e, 1, SY_I64, e->n_experts + 1, 0);
-    for (int i = 2; i < 4; i++) { /* rows without elements, for their places alone */
-        e->list_shape[i][0] = i == 2 ? e->n_tokens : all;
-        e->list_shape[i][1] = 0;
-        e->list[i] = sy_tensor(NULL, SY_I32, 2, e->list_shape[i]);
-    }
+    const int64_t experts = e->n_experts, capacity = e->number[CAPACITY];
+    const bool padded = capacity > 0;
+    e->extra_bytes = (2 * (size_t)experts + 1) * sizeof(int64_t);
+    const DLTensor *counts = syi_aclnn_list(e, 0, SY_I64, experts, -1);
+    const DLTensor *offsets = syi_aclnn_list(e, 1, SY_I64, experts + 1, -1);
+    /* Padded: rows without elements, for their places alone. */
+    const DLTensor *none_in = syi_aclnn_list(e, 2, SY_I32, e->n_tokens, 0);
+    const DLTensor *none_out = syi_aclnn_list(e, 3, SY_I32, all, 0);
     e->args.permute_ids =
-        (sy_moe_permute_ids_args){.tokens = padded ? &e->list[2] : syi_aclnn_arg(e, X),
+        (sy_moe_permute_ids_args){.tokens = padded ? none_in : syi_aclnn_arg(e, X),
                                   .ids = syi_aclnn_arg(e, IDS),
                                   .num_out_tokens = padded ? 0 : active,
-                                  .num_experts = e->n_experts,
-                                  .permuted_tokens = padded ? &e->list[3] : syi_aclnn_arg(e, EXPANDED),
+                                  .num_experts = experts,
+                                  .permuted_tokens = padded ? none_out : syi_aclnn_arg(e, EXPANDED),
                                   .sorted_indices = syi_aclnn_arg(e, ROWS),
-                                  .expert_counts = e->n_experts > 0 ? counts : NULL,
-                                  .expert_offsets = e->n_experts > 0 ? offsets : NULL};
-    aclnnStatus st = syi_aclnn_status(e, sy_moe_permute_ids_query(e->ctx, &e->args.permute_ids, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    if (st == ACLNN_SUCCESS && padded && e->view[EXPANDED].dims[1] != e->number[CAPACITY])
-        st =
-            syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: expandedXOut has %lld rows for an expert, want %lld",
-                           op.name, (long long)e->view[EXPANDED].dims[1], (long long)e->number[CAPACITY]);
-    if (st == ACLNN_SUCCESS)
-        st = padded ? syi_aclnn_check_shape(e, EXPANDED, e->n_experts, e->number[CAPACITY] * width)
-                    : syi_aclnn_check_shape(e, EXPANDED, query.rows, width);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, ROWS, all, -1);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, COUNTS, e->n_experts, -1);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, BEFORE, e->n_experts, -1);
-    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
+                                  .expert_counts = experts > 0 ? counts : NULL,
+                                  .expert_offsets = experts > 0 ? offsets : NULL};
+    const sy_query query = syi_aclnn_query(e);
+    if (padded && e->view[EXPANDED].dims[1] != capacity)
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "expandedXOut has %lld rows for an expert, want %lld",
+                         (long long)e->view[EXPANDED].dims[1], (long long)capacity);
+    syi_aclnn_check_shape(e, EXPANDED, padded ? experts : query.rows, padded ? capacity * width : width);
+    syi_aclnn_check_shape(e, ROWS, all, -1);
+    syi_aclnn_check_shape(e, COUNTS, experts, -1);
+    syi_aclnn_check_shape(e, BEFORE, experts, -1);
+    syi_aclnn_check_alias(e, -1, -1);
 }
 
 aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
@@ -131,35 +121,31 @@ aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
 {
     const bool padded = dropPadModeOptional == 1, before = padded && expertTokensBeforeCapacityFlagOptional;
     const bool counted = !padded && expertTokensCountOrCumsumFlagOptional != 0;
-    const unsigned out = SYI_ACLNN_OUTPUT, ignored = SYI_ACLNN_IGNORED, i32 = SYI_ACLNN_BIT(ACL_INT32);
+    const unsigned out = SYI_ACLNN_OUTPUT, ignored = SYI_ACLNN_IGNORED, i32 = SYI_ACLNN_I32;
+    const unsigned expanded = out | (padded ? (unsigned)SYI_ACLNN_DENSE : 0u);
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [X] = {"x", x, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2},
-        [IDS] = {"expertIdx", expertIdx, 0, i32, 0, 2},
-        [EXPANDED] = {"expandedXOut", expandedXOut, out | (padded ? (unsigned)SYI_ACLNN_DENSE : 0u), 0, X + 1,
-                      padded ? 3 : 2},
-        [ROWS] = {"expandedRowIdxOut", expandedRowIdxOut, out, i32, 0, 1},
+        [X] = {"x", x, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
+        [IDS] = {"expertIdx", expertIdx, 0, i32, 0, 2, 0},
+        [EXPANDED] = {"expandedXOut", expandedXOut, expanded, 0, X + 1, padded ? 3 : 2, 0},
+        [ROWS] = {"expandedRowIdxOut", expandedRowIdxOut, out, i32, 0, 1, 0},
         [COUNTS] = {"expertTokensCountOrCumsumOutOptional", expertTokensCountOrCumsumOutOptional,
-                    out | (counted ? 0u : ignored), i32, 0, 1},
+                    out | (counted ? 0u : ignored), i32, 0, 1, 0},
         [BEFORE] = {"expertTokensBeforeCapacityOutOptional", expertTokensBeforeCapacityOutOptional,
-                    out | (before ? 0u : ignored), i32, 0, 1},
+                    out | (before ? 0u : ignored), i32, 0, 1, 0},
     };
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin_checked(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st == ACLNN_SUCCESS) {
-        e->n_tokens = e->view[X].shape[0];
-        e->n_experts = expertNumOptional;
-        e->number[CAPACITY] = padded ? expertCapacityOptional : 0;
-        e->number[KIND] = expertTokensCountOrCumsumFlagOptional;
-        st = check_values(e, activeNumOptional, expertCapacityOptional, expertNumOptional,
-                          dropPadModeOptional, expertTokensCountOrCumsumFlagOptional);
-    }
-    if (st == ACLNN_SUCCESS)
-        st = plan(e, activeNumOptional);
-    return syi_aclnn_end(e, st, workspaceSize, executor);
+    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    syi_aclnn_check_tensors(e, rules);
+    e->n_tokens = e->view[X].shape[0];
+    e->n_experts = expertNumOptional;
+    e->number[CAPACITY] = padded ? expertCapacityOptional : 0;
+    e->number[KIND] = expertTokensCountOrCumsumFlagOptional;
+    check_values(e, activeNumOptional, expertCapacityOptional, expertNumOptional, dropPadModeOptional,
+                 expertTokensCountOrCumsumFlagOptional);
+    plan(e, activeNumOptional);
+    return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnMoeInitRoutingV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                  aclrtStream stream)
-{
-    return syi_aclnn_execute(&op, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnMoeInitRoutingV2, op)

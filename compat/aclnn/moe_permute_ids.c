@@ -15,50 +15,36 @@ enum { TOKENS, IDS, PERMUTED, INDICES, N_PERMUTE };
 enum { ROWS, SORTED, PROBS, OUT, N_UNPERMUTE };
 enum { FORWARD, GRAD, PLACES, WEIGHTS, GRAD_ROWS, GRAD_PROBS, N_GRAD };
 
-static const unsigned f32s = SYI_ACLNN_FLOATS, i32 = SYI_ACLNN_BIT(ACL_INT32);
+#define TO_PERMUTE(field) SYI_ACLNN_FIELD(moe_permute_ids, field)
+#define TO_UNPERMUTE(field) SYI_ACLNN_FIELD(moe_unpermute_ids, field)
 
-/* Null, types and ranks, and the mode, which has one value. */
-static aclnnStatus check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, int n, bool padded)
+static const unsigned floats = SYI_ACLNN_FLOATS, i32 = SYI_ACLNN_I32, output = SYI_ACLNN_OUTPUT;
+
+/* Types and ranks, and the mode, which has one value. */
+static void check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool padded)
 {
-    aclnnStatus st = syi_aclnn_check_null(e, rules, n);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_types(e, rules);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_ranks(e, rules);
-    if (st == ACLNN_SUCCESS && padded)
-        st = syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: paddedMode is true, want false", e->op->name);
-    return st;
+    syi_aclnn_check_tensors(e, rules);
+    if (padded)
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "paddedMode is true, want false");
 }
 
 /* ---- Permute ----------------------------------------------------------------------------------------- */
 
-static aclnnStatus run_permute(aclOpExecutor *e, char *extra)
-{
-    (void)extra;
-    return syi_aclnn_status(e, sy_moe_permute_ids(e->ctx, &e->args.permute_ids));
-}
+static const struct syi_aclnn_op permute = {"aclnnMoeTokenPermute", SYI_ACLNN_CALLS(moe_permute_ids),
+                                            .on_device = true};
 
-static const struct syi_aclnn_op permute = {"aclnnMoeTokenPermute", run_permute, true};
-
-static aclnnStatus plan_permute(aclOpExecutor *e, int64_t num_out_tokens)
+static void plan_permute(aclOpExecutor *e, int64_t num_out_tokens)
 {
-    sy_query query = {0};
-    e->args.permute_ids = (sy_moe_permute_ids_args){.tokens = syi_aclnn_arg(e, TOKENS),
-                                                    .ids = syi_aclnn_arg(e, IDS),
-                                                    .num_out_tokens = num_out_tokens,
-                                                    .permuted_tokens = syi_aclnn_arg(e, PERMUTED),
-                                                    .sorted_indices = syi_aclnn_arg(e, INDICES)};
-    aclnnStatus st = syi_aclnn_status(e, sy_moe_permute_ids_query(e->ctx, &e->args.permute_ids, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
+    if (e->status != ACLNN_SUCCESS)
+        return;
+    e->args.permute_ids.num_out_tokens = num_out_tokens;
+    const sy_query query = syi_aclnn_query(e);
     e->n_tokens = e->view[IDS].shape[0];
     e->n_rows = e->n_tokens * e->view[IDS].shape[1];
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_limits(e, false);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
+    syi_aclnn_check_limits(e, false);
+    syi_aclnn_check_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
+    syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
+    syi_aclnn_check_alias(e, -1, -1);
 }
 
 aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const aclTensor *indices,
@@ -67,57 +53,44 @@ aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const 
                                                  const aclTensor *sortedIndicesOut, uint64_t *workspaceSize,
                                                  aclOpExecutor **executor)
 {
-    const unsigned out = SYI_ACLNN_OUTPUT;
+    const unsigned column = SYI_ACLNN_COLUMN, integers = SYI_ACLNN_INTEGERS;
     const struct syi_aclnn_rule rules[N_PERMUTE] = {
-        [TOKENS] = {"tokens", tokens, 0, f32s, 0, 2},
-        [IDS] = {"indices", indices, SYI_ACLNN_COLUMN, i32 | SYI_ACLNN_BIT(ACL_INT64), 0, 2},
-        [PERMUTED] = {"permuteTokensOut", permuteTokensOut, out, 0, TOKENS + 1, 2},
-        [INDICES] = {"sortedIndicesOut", sortedIndicesOut, out, i32, 0, 1},
+        [TOKENS] = {"tokens", tokens, 0, floats, 0, 2, TO_PERMUTE(tokens)},
+        [IDS] = {"indices", indices, column, integers, 0, 2, TO_PERMUTE(ids)},
+        [PERMUTED] = {"permuteTokensOut", permuteTokensOut, output, 0, TOKENS + 1, 2,
+                      TO_PERMUTE(permuted_tokens)},
+        [INDICES] = {"sortedIndicesOut", sortedIndicesOut, output, i32, 0, 1, TO_PERMUTE(sorted_indices)},
     };
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin(&permute, workspaceSize, executor, &e);
-    if (st == ACLNN_SUCCESS)
-        st = check_tensors(e, rules, N_PERMUTE, paddedMode);
-    if (st == ACLNN_SUCCESS)
-        st = plan_permute(e, numOutTokens);
-    return syi_aclnn_end(e, st, workspaceSize, executor);
+    const aclnnStatus st = syi_aclnn_begin(&permute, workspaceSize, executor, rules, N_PERMUTE, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    check_tensors(e, rules, paddedMode);
+    plan_permute(e, numOutTokens);
+    return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnMoeTokenPermute(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                 aclrtStream stream)
-{
-    return syi_aclnn_execute(&permute, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermute, permute)
 
 /* ---- Unpermute, and the gradient of permute ---------------------------------------------------------- */
 
-static aclnnStatus run_unpermute(aclOpExecutor *e, char *extra)
-{
-    (void)extra;
-    return syi_aclnn_status(e, sy_moe_unpermute_ids(e->ctx, &e->args.unpermute_ids));
-}
-
-static const struct syi_aclnn_op unpermute = {"aclnnMoeTokenUnpermute", run_unpermute, true};
-static const struct syi_aclnn_op permute_grad = {"aclnnMoeTokenPermuteGrad", run_unpermute, true};
+static const struct syi_aclnn_op unpermute = {"aclnnMoeTokenUnpermute", SYI_ACLNN_CALLS(moe_unpermute_ids),
+                                              .on_device = true};
+static const struct syi_aclnn_op permute_grad = {"aclnnMoeTokenPermuteGrad",
+                                                 SYI_ACLNN_CALLS(moe_unpermute_ids), .on_device = true};
 
 /* `tokens` is T where there are no probs to give it. */
-static aclnnStatus plan_unpermute(aclOpExecutor *e, int64_t tokens)
+static void plan_unpermute(aclOpExecutor *e, int64_t tokens)
 {
-    sy_query query = {0};
+    if (e->status != ACLNN_SUCCESS)
+        return;
     e->n_tokens = e->view[PROBS].taken ? e->view[PROBS].shape[0] : tokens;
     e->n_rows = e->view[SORTED].shape[0];
-    e->args.unpermute_ids = (sy_moe_unpermute_ids_args){.permuted_tokens = syi_aclnn_arg(e, ROWS),
-                                                        .sorted_indices = syi_aclnn_arg(e, SORTED),
-                                                        .probs = syi_aclnn_arg(e, PROBS),
-                                                        .num_tokens = e->n_tokens,
-                                                        .tokens = syi_aclnn_arg(e, OUT)};
-    aclnnStatus st = syi_aclnn_status(e, sy_moe_unpermute_ids_query(e->ctx, &e->args.unpermute_ids, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_limits(e, false);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, OUT, e->n_tokens, e->view[ROWS].shape[1]);
-    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
+    e->args.unpermute_ids.num_tokens = e->n_tokens;
+    (void)syi_aclnn_query(e);
+    syi_aclnn_check_limits(e, false);
+    syi_aclnn_check_shape(e, OUT, e->n_tokens, e->view[ROWS].shape[1]);
+    syi_aclnn_check_alias(e, -1, -1);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedTokens,
@@ -128,26 +101,22 @@ aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedToke
                                                    aclOpExecutor **executor)
 {
     const struct syi_aclnn_rule rules[N_UNPERMUTE] = {
-        [ROWS] = {"permutedTokens", permutedTokens, 0, f32s, 0, 2},
-        [SORTED] = {"sortedIndices", sortedIndices, 0, i32, 0, 1},
-        [PROBS] = {"probsOptional", probsOptional, SYI_ACLNN_OPTIONAL, f32s, 0, 2},
-        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, 0, ROWS + 1, 2},
+        [ROWS] = {"permutedTokens", permutedTokens, 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
+        [SORTED] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
+        [PROBS] = {"probsOptional", probsOptional, SYI_ACLNN_OPTIONAL, floats, 0, 2, TO_UNPERMUTE(probs)},
+        [OUT] = {"out", out, output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
     };
     (void)restoreShapeOptional; /* of the padded mode */
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin(&unpermute, workspaceSize, executor, &e);
-    if (st == ACLNN_SUCCESS)
-        st = check_tensors(e, rules, N_UNPERMUTE, paddedMode);
-    if (st == ACLNN_SUCCESS)
-        st = plan_unpermute(e, e->view[SORTED].shape[0]);
-    return syi_aclnn_end(e, st, workspaceSize, executor);
+    const aclnnStatus st = syi_aclnn_begin(&unpermute, workspaceSize, executor, rules, N_UNPERMUTE, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    check_tensors(e, rules, paddedMode);
+    plan_unpermute(e, e->view[SORTED].shape[0]);
+    return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnMoeTokenUnpermute(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                   aclrtStream stream)
-{
-    return syi_aclnn_execute(&unpermute, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermute, unpermute)
 
 aclnnStatus aclnnMoeTokenPermuteGradGetWorkspaceSize(const aclTensor *permutedOutputGrad,
                                                      const aclTensor *sortedIndices, int64_t numTopk,
@@ -155,42 +124,28 @@ aclnnStatus aclnnMoeTokenPermuteGradGetWorkspaceSize(const aclTensor *permutedOu
                                                      aclOpExecutor **executor)
 {
     const struct syi_aclnn_rule rules[N_UNPERMUTE] = {
-        [ROWS] = {"permutedOutputGrad", permutedOutputGrad, 0, f32s, 0, 2},
-        [SORTED] = {"sortedIndices", sortedIndices, 0, i32, 0, 1},
-        [PROBS] = {"probs", NULL, SYI_ACLNN_IGNORED, 0, 0, 2},
-        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, 0, ROWS + 1, 2},
+        [ROWS] = {"permutedOutputGrad", permutedOutputGrad, 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
+        [SORTED] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
+        [PROBS] = {"probs", NULL, SYI_ACLNN_IGNORED, 0, 0, 2, 0},
+        [OUT] = {"out", out, output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
     };
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin(&permute_grad, workspaceSize, executor, &e);
-    if (st == ACLNN_SUCCESS)
-        st = check_tensors(e, rules, N_UNPERMUTE, paddedMode);
-    if (st == ACLNN_SUCCESS && (numTopk < 1 || e->view[SORTED].shape[0] % numTopk != 0))
-        st = syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
-                            "%s: numTopk is %lld, want a divisor of the %lld sortedIndices",
-                            permute_grad.name, (long long)numTopk, (long long)e->view[SORTED].shape[0]);
-    if (st == ACLNN_SUCCESS)
-        st = plan_unpermute(e, e->view[SORTED].shape[0] / numTopk);
-    return syi_aclnn_end(e, st, workspaceSize, executor);
+    const aclnnStatus st = syi_aclnn_begin(&permute_grad, workspaceSize, executor, rules, N_UNPERMUTE, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    check_tensors(e, rules, paddedMode);
+    const int64_t n = e->view[SORTED].shape[0];
+    if (numTopk < 1 || n % numTopk != 0)
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
+                         "numTopk is %lld, want a divisor of the %lld sortedIndices", (long long)numTopk,
+                         (long long)n);
+    plan_unpermute(e, numTopk < 1 ? 0 : n / numTopk);
+    return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnMoeTokenPermuteGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                     aclrtStream stream)
-{
-    return syi_aclnn_execute(&permute_grad, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermuteGrad, permute_grad)
 
 /* ---- The gradient of unpermute ----------------------------------------------------------------------- */
-
-static bool is_zero(const char *value, size_t bytes)
-{
-    uint32_t wide = 0;
-    uint16_t narrow = 0;
-    if (bytes == sizeof narrow)
-        memcpy(&narrow, value, sizeof narrow);
-    else
-        memcpy(&wide, value, sizeof wide);
-    return (narrow & 0x7fff) == 0 && (wide & 0x7fffffff) == 0;
-}
 
 /* The extra memory: K lists of T places, T experts of number 0, T places for one choice, weights and their gradients by
    choice. */
@@ -214,7 +169,7 @@ static sy_status dispatch_choice(const aclOpExecutor *e, const struct kept *kept
     const bool weighted = e->view[WEIGHTS].taken;
     for (size_t t = 0; t < tokens; t++) {
         const char *w = weighted ? syi_aclnn_row(&e->view[WEIGHTS], (int64_t)t) + (size_t)k * bytes : NULL;
-        kept->live[t] = w != NULL && is_zero(w, bytes) ? -1 : kept->places[(size_t)k * tokens + t];
+        kept->live[t] = w != NULL && syi_aclnn_is_zero(w, bytes) ? -1 : kept->places[(size_t)k * tokens + t];
         if (w != NULL)
             memcpy(kept->weights + ((size_t)k * tokens + t) * bytes, w, bytes);
     }
@@ -250,7 +205,7 @@ static sy_status weight_gradients(const aclOpExecutor *e, const struct kept *kep
                                                  .grad_gates = &grads};
     const sy_status status = sy_moe_dispatch_grad_gate(e->ctx, &args);
     for (int64_t t = 0; status == SY_OK && t < e->n_tokens; t++) {
-        char *row = (char *)out->dl.data + (syi_aclnn_row(out, t) - (const char *)out->dl.data);
+        char *row = syi_aclnn_row(out, t);
         for (int64_t k = 0; k < choices; k++)
             memcpy(row + (size_t)k * out->elem_bytes,
                    kept->grads + (size_t)(k * e->n_tokens + t) * out->elem_bytes, out->elem_bytes);
@@ -263,16 +218,17 @@ static sy_status weight_gradients(const aclOpExecutor *e, const struct kept *kep
 static aclnnStatus check_places(const aclOpExecutor *e, int32_t *seen)
 {
     for (int64_t i = 0; i < e->n_rows; i++) {
-        const int32_t place = syi_aclnn_number(e, PLACES, i);
+        const int64_t place = syi_aclnn_integer(e, PLACES, i, 0);
         if (place < -1 || place >= e->n_rows)
-            return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
-                                  "%s: sortedIndices at position %lld is %d, want -1 or more and below %lld",
-                                  e->op->name, (long long)i, (int)place, (long long)e->n_rows);
+            return syi_aclnn_fail(
+                ACLNN_ERR_PARAM_INVALID,
+                "%s: sortedIndices at position %lld is %lld, want -1 or more and below %lld", e->op->name,
+                (long long)i, (long long)place, (long long)e->n_rows);
         if (place >= 0 && seen[place]++ != 0)
             return syi_aclnn_fail(
                 ACLNN_ERR_PARAM_INVALID,
-                "%s: sortedIndices at position %lld is %d a second time, want each row once", e->op->name,
-                (long long)i, (int)place);
+                "%s: sortedIndices at position %lld is %lld a second time, want each row once", e->op->name,
+                (long long)i, (long long)place);
     }
     if (e->n_rows > 0) /* else there may be no memory */
         memset(seen, 0, (size_t)e->n_rows * sizeof *seen);
@@ -289,13 +245,11 @@ static aclnnStatus run_grad(aclOpExecutor *e, char *extra)
     const aclnnStatus st = check_places(e, kept.experts);
     if (st != ACLNN_SUCCESS)
         return st;
-    for (int64_t i = 0; choices == 0 && rows->shape[1] > 0 && i < rows->shape[0];
-         i++) /* that no choice has */
-        memset((char *)rows->dl.data + (syi_aclnn_row(rows, i) - (const char *)rows->dl.data), 0,
-               (size_t)rows->shape[1] * rows->elem_bytes);
+    for (int64_t i = 0; choices == 0 && rows->shape[1] > 0 && i < rows->shape[0]; i++)
+        memset(syi_aclnn_row(rows, i), 0, (size_t)rows->shape[1] * rows->elem_bytes); /* that no choice has */
     for (int64_t t = 0; t < e->n_tokens; t++)
         for (int64_t k = 0; k < choices; k++)
-            kept.places[k * e->n_tokens + t] = syi_aclnn_number(e, PLACES, t * choices + k);
+            kept.places[k * e->n_tokens + t] = (int32_t)syi_aclnn_integer(e, PLACES, t * choices + k, 0);
     sy_status status = SY_OK;
     for (int64_t k = 0; status == SY_OK && k < choices; k++)
         status = dispatch_choice(e, &kept, k, k == 0);
@@ -304,12 +258,12 @@ static aclnnStatus run_grad(aclOpExecutor *e, char *extra)
     return syi_aclnn_status(e, status);
 }
 
-static const struct syi_aclnn_op unpermute_grad = {"aclnnMoeTokenUnpermuteGrad", run_grad, false};
+/* It calls several operators, with arguments of their own. */
+static const struct syi_aclnn_op unpermute_grad = {"aclnnMoeTokenUnpermuteGrad", .run = run_grad};
 
-static aclnnStatus need_scratch(aclOpExecutor *e, int64_t choices)
+static void need_scratch(aclOpExecutor *e, int64_t choices)
 {
     int64_t one[1] = {e->n_tokens}, all[2] = {choices, e->n_tokens};
-    sy_query query = {0};
     const DLTensor list = sy_tensor(NULL, SY_I32, 1, one), lists = sy_tensor(NULL, SY_I32, 2, all);
     const sy_moe_dispatch_args rows = {.indices = &list,
                                        .locations = &list,
@@ -317,46 +271,40 @@ static aclnnStatus need_scratch(aclOpExecutor *e, int64_t choices)
                                        .num_experts = 1,
                                        .capacity = e->view[GRAD_ROWS].shape[0],
                                        .dispatch = syi_aclnn_arg(e, GRAD_ROWS)};
-    aclnnStatus st = syi_aclnn_status(e, sy_moe_dispatch_query(e->ctx, &rows, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    if (st != ACLNN_SUCCESS || !e->view[GRAD_PROBS].taken)
-        return st;
+    (void)syi_aclnn_query_of(e, "moe_dispatch", &rows, sizeof rows);
+    if (!e->view[GRAD_PROBS].taken)
+        return;
     const sy_moe_dispatch_grad_gate_args dots = {.indices = &lists,
                                                  .locations = &lists,
                                                  .input = syi_aclnn_arg(e, GRAD),
                                                  .dispatch = syi_aclnn_arg(e, FORWARD),
                                                  .num_experts = 1,
                                                  .capacity = e->view[FORWARD].shape[0]};
-    st = syi_aclnn_status(e, sy_moe_dispatch_grad_gate_query(e->ctx, &dots, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    return st;
+    (void)syi_aclnn_query_of(e, "moe_dispatch_grad_gate", &dots, sizeof dots);
 }
 
-static aclnnStatus plan_grad(aclOpExecutor *e)
+static void plan_grad(aclOpExecutor *e)
 {
+    if (e->status != ACLNN_SUCCESS)
+        return;
     e->n_tokens = e->view[GRAD].shape[0];
     e->n_rows = e->view[PLACES].shape[0];
     const bool weighted = e->view[WEIGHTS].taken;
     const int64_t choices = weighted ? e->view[WEIGHTS].shape[1] : 1, width = e->view[GRAD].shape[1];
     const int64_t rows = e->view[FORWARD].taken ? e->view[FORWARD].shape[0] : e->n_rows;
-    aclnnStatus st = syi_aclnn_check_shape(e, WEIGHTS, e->n_tokens, choices);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, FORWARD, rows, width);
-    if (st == ACLNN_SUCCESS && e->n_rows != e->n_tokens * choices) /* probs has as many elements */
-        st = syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
-                            "%s: sortedIndices has %lld numbers, want %lld for each of %lld tokens",
-                            e->op->name, (long long)e->n_rows, (long long)choices, (long long)e->n_tokens);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_limits(e, false);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, GRAD_ROWS, rows, width);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, choices);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_shape(e, WEIGHTS, e->n_tokens, choices);
+    syi_aclnn_check_shape(e, FORWARD, rows, width);
+    if (e->status == ACLNN_SUCCESS && e->n_rows != e->n_tokens * choices) /* probs has as many elements */
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
+                         "sortedIndices has %lld numbers, want %lld for each of %lld tokens",
+                         (long long)e->n_rows, (long long)choices, (long long)e->n_tokens);
+    syi_aclnn_check_limits(e, false);
+    syi_aclnn_check_shape(e, GRAD_ROWS, rows, width);
+    syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, choices);
+    syi_aclnn_check_alias(e, -1, -1);
     e->extra_bytes = (2 * (size_t)e->n_rows + (size_t)e->n_tokens) * sizeof(int32_t) +
                      2 * (size_t)e->n_rows * e->view[WEIGHTS].elem_bytes;
-    return st == ACLNN_SUCCESS ? need_scratch(e, choices) : st;
+    need_scratch(e, choices);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
@@ -366,28 +314,25 @@ aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
     aclOpExecutor **executor)
 {
     const bool weighted = probsOptional != NULL;
-    const unsigned out = SYI_ACLNN_OUTPUT, forward = weighted ? 0u : (unsigned)SYI_ACLNN_OPTIONAL;
-    const unsigned probs_out = out | (weighted ? 0u : (unsigned)SYI_ACLNN_IGNORED);
+    const unsigned forward = weighted ? 0u : (unsigned)SYI_ACLNN_OPTIONAL;
+    const unsigned probs_out = output | (weighted ? 0u : (unsigned)SYI_ACLNN_IGNORED);
     const struct syi_aclnn_rule rules[N_GRAD] = {
-        [FORWARD] = {"permutedTokens", permutedTokens, forward, 0, GRAD + 1, 2},
-        [GRAD] = {"unpermutedTokensGrad", unpermutedTokensGrad, 0, f32s, 0, 2},
-        [PLACES] = {"sortedIndices", sortedIndices, 0, i32, 0, 1},
-        [WEIGHTS] = {"probsOptional", probsOptional, SYI_ACLNN_OPTIONAL | SYI_ACLNN_WIDENS, 0, GRAD + 1, 2},
-        [GRAD_ROWS] = {"permutedTokensGradOut", permutedTokensGradOut, out, 0, GRAD + 1, 2},
-        [GRAD_PROBS] = {"probsGradOut", probsGradOut, probs_out, 0, WEIGHTS + 1, 2},
+        [FORWARD] = {"permutedTokens", permutedTokens, forward, 0, GRAD + 1, 2, 0},
+        [GRAD] = {"unpermutedTokensGrad", unpermutedTokensGrad, 0, floats, 0, 2, 0},
+        [PLACES] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, 0},
+        [WEIGHTS] = {"probsOptional", probsOptional, SYI_ACLNN_OPTIONAL | SYI_ACLNN_WIDENS, 0, GRAD + 1, 2,
+                     0},
+        [GRAD_ROWS] = {"permutedTokensGradOut", permutedTokensGradOut, output, 0, GRAD + 1, 2, 0},
+        [GRAD_PROBS] = {"probsGradOut", probsGradOut, probs_out, 0, WEIGHTS + 1, 2, 0},
     };
     (void)restoreShapeOptional; /* of the padded mode */
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin(&unpermute_grad, workspaceSize, executor, &e);
-    if (st == ACLNN_SUCCESS)
-        st = check_tensors(e, rules, N_GRAD, paddedMode);
-    if (st == ACLNN_SUCCESS)
-        st = plan_grad(e);
-    return syi_aclnn_end(e, st, workspaceSize, executor);
+    const aclnnStatus st = syi_aclnn_begin(&unpermute_grad, workspaceSize, executor, rules, N_GRAD, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    check_tensors(e, rules, paddedMode);
+    plan_grad(e);
+    return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteGrad(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                       aclrtStream stream)
-{
-    return syi_aclnn_execute(&unpermute_grad, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermuteGrad, unpermute_grad)

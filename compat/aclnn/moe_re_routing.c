@@ -1,23 +1,9 @@
 /* aclnnMoeReRouting: sy_moe_reorder_chunks, of the rows with their scales, and of the numbers of the rows. */
 #include "internal.h"
 
-#include <string.h>
-
 #include "aclnnop/aclnn_moe_re_routing.h"
 
 enum { TOKENS, COUNTS, SCALES, PERMUTED, PERMUTED_SCALES, SOURCE, TOTALS, N_TENSORS };
-
-static int64_t count_at(const aclOpExecutor *e, int64_t rank, int64_t expert)
-{
-    const char *at = syi_aclnn_row(&e->view[COUNTS], rank) + (size_t)expert * e->view[COUNTS].elem_bytes;
-    int64_t wide = 0;
-    int32_t narrow = 0;
-    if (e->view[COUNTS].elem_bytes == sizeof wide)
-        memcpy(&wide, at, sizeof wide);
-    else
-        memcpy(&narrow, at, sizeof narrow);
-    return e->view[COUNTS].elem_bytes == sizeof wide ? wide : narrow;
-}
 
 /* All rows belong to an expert: the operator rejects too many, and leaves rows that are too few. */
 static aclnnStatus check_sum(const aclOpExecutor *e)
@@ -25,7 +11,7 @@ static aclnnStatus check_sum(const aclOpExecutor *e)
     int64_t left = e->n_rows;
     for (int64_t r = 0; r < e->view[COUNTS].shape[0]; r++)
         for (int64_t i = 0; i < e->n_experts; i++) {
-            const int64_t count = count_at(e, r, i);
+            const int64_t count = syi_aclnn_integer(e, COUNTS, r, i);
             if (count < 0 || count > left)
                 return ACLNN_SUCCESS; /* the operator has a sentence for it */
             left -= count;
@@ -58,47 +44,37 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     for (int64_t i = 0; st == ACLNN_SUCCESS && i < e->n_experts; i++) {
         int64_t total = 0;
         for (int64_t r = 0; r < e->view[COUNTS].shape[0]; r++)
-            total += count_at(e, r, i);
-        if (e->view[TOTALS].elem_bytes == sizeof total)
-            memcpy((char *)e->view[TOTALS].dl.data + (size_t)i * sizeof total, &total, sizeof total);
-        else
-            syi_aclnn_set_number(e, TOTALS, i, total);
+            total += syi_aclnn_integer(e, COUNTS, r, i);
+        syi_aclnn_set_integer(e, TOTALS, i, total);
     }
     return st;
 }
 
-static const struct syi_aclnn_op op = {"aclnnMoeReRouting", run, false};
+static const struct syi_aclnn_op op = {"aclnnMoeReRouting", .run = run};
 
-static aclnnStatus plan(aclOpExecutor *e)
+static void plan(aclOpExecutor *e)
 {
-    sy_query query = {0};
+    if (e->status != ACLNN_SUCCESS)
+        return;
     e->n_rows = e->view[TOKENS].shape[0];
     e->n_experts = e->view[COUNTS].shape[1];
+    e->extra_bytes = (size_t)e->n_rows * sizeof(int32_t);
     if (e->n_rows > INT32_MAX)
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: tokens has %lld rows, want less than 2^31",
-                              op.name, (long long)e->n_rows);
-    const DLTensor *numbers = syi_aclnn_list(e, 0, SY_I32, e->n_rows, 0);
-    const sy_moe_reorder_chunks_args args = {.rows = syi_aclnn_arg(e, TOKENS),
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "tokens has %lld rows, want less than 2^31",
+                         (long long)e->n_rows);
+    const sy_moe_reorder_chunks_args rows = {.rows = syi_aclnn_arg(e, TOKENS),
                                              .counts = syi_aclnn_arg(e, COUNTS),
                                              .extra = syi_aclnn_arg(e, SCALES)};
-    const sy_moe_reorder_chunks_args sources = {.rows = numbers, .counts = syi_aclnn_arg(e, COUNTS)};
-    e->extra_bytes = (size_t)e->n_rows * sizeof(int32_t);
-    aclnnStatus st = syi_aclnn_check_shape(e, SCALES, e->n_rows, -1);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_status(e, sy_moe_reorder_chunks_query(e->ctx, &args, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_status(e, sy_moe_reorder_chunks_query(e->ctx, &sources, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, PERMUTED, e->n_rows, e->view[TOKENS].shape[1]);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, PERMUTED_SCALES, e->n_rows, -1);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, SOURCE, e->n_rows, -1);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, TOTALS, e->n_experts, -1);
-    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, -1, -1) : st;
+    const sy_moe_reorder_chunks_args sources = {.rows = syi_aclnn_list(e, 0, SY_I32, e->n_rows, -1),
+                                                .counts = syi_aclnn_arg(e, COUNTS)};
+    syi_aclnn_check_shape(e, SCALES, e->n_rows, -1);
+    (void)syi_aclnn_query_of(e, "moe_reorder_chunks", &rows, sizeof rows);
+    (void)syi_aclnn_query_of(e, "moe_reorder_chunks", &sources, sizeof sources);
+    syi_aclnn_check_shape(e, PERMUTED, e->n_rows, e->view[TOKENS].shape[1]);
+    syi_aclnn_check_shape(e, PERMUTED_SCALES, e->n_rows, -1);
+    syi_aclnn_check_shape(e, SOURCE, e->n_rows, -1);
+    syi_aclnn_check_shape(e, TOTALS, e->n_experts, -1);
+    syi_aclnn_check_alias(e, -1, -1);
 }
 
 aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
@@ -107,31 +83,28 @@ aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
     const aclTensor *permutePerTokenScales, const aclTensor *permuteTokenIdx, const aclTensor *expertTokenNum,
     uint64_t *workspaceSize, aclOpExecutor **executor)
 {
-    const unsigned out = SYI_ACLNN_OUTPUT, i32 = SYI_ACLNN_BIT(ACL_INT32);
+    const unsigned out = SYI_ACLNN_OUTPUT, integers = SYI_ACLNN_INTEGERS, f32 = SYI_ACLNN_BIT(ACL_FLOAT);
     const unsigned scaled = out | (perTokenScalesOptional != NULL ? 0u : (unsigned)SYI_ACLNN_IGNORED);
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [TOKENS] = {"tokens", tokens, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2},
-        [COUNTS] = {"expertTokenNumPerRank", expertTokenNumPerRank, 0, i32 | SYI_ACLNN_BIT(ACL_INT64), 0, 2},
-        [SCALES] = {"perTokenScalesOptional", perTokenScalesOptional, SYI_ACLNN_OPTIONAL,
-                    SYI_ACLNN_BIT(ACL_FLOAT), 0, 1},
-        [PERMUTED] = {"permuteTokens", permuteTokens, out, 0, TOKENS + 1, 2},
-        [PERMUTED_SCALES] = {"permutePerTokenScales", permutePerTokenScales, scaled, 0, SCALES + 1, 1},
-        [SOURCE] = {"permuteTokenIdx", permuteTokenIdx, out, i32, 0, 1},
-        [TOTALS] = {"expertTokenNum", expertTokenNum, out, 0, COUNTS + 1, 1},
+        [TOKENS] = {"tokens", tokens, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
+        [COUNTS] = {"expertTokenNumPerRank", expertTokenNumPerRank, 0, integers, 0, 2, 0},
+        [SCALES] = {"perTokenScalesOptional", perTokenScalesOptional, SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
+        [PERMUTED] = {"permuteTokens", permuteTokens, out, 0, TOKENS + 1, 2, 0},
+        [PERMUTED_SCALES] = {"permutePerTokenScales", permutePerTokenScales, scaled, 0, SCALES + 1, 1, 0},
+        [SOURCE] = {"permuteTokenIdx", permuteTokenIdx, out, SYI_ACLNN_I32, 0, 1, 0},
+        [TOTALS] = {"expertTokenNum", expertTokenNum, out, 0, COUNTS + 1, 1, 0},
     };
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin_checked(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st == ACLNN_SUCCESS && (expertTokenNumType != 1 || idxType != 0))
-        st = syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
-                            "%s: expertTokenNumType is %lld and idxType %lld, want 1 and 0", op.name,
-                            (long long)expertTokenNumType, (long long)idxType);
-    if (st == ACLNN_SUCCESS)
-        st = plan(e);
-    return syi_aclnn_end(e, st, workspaceSize, executor);
+    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    syi_aclnn_check_tensors(e, rules);
+    if (expertTokenNumType != 1 || idxType != 0)
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
+                         "expertTokenNumType is %lld and idxType %lld, want 1 and 0",
+                         (long long)expertTokenNumType, (long long)idxType);
+    plan(e);
+    return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnMoeReRouting(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                              aclrtStream stream)
-{
-    return syi_aclnn_execute(&op, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnMoeReRouting, op)

@@ -10,6 +10,8 @@
 
 enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROBS, N_TENSORS };
 
+#define TO(field) SYI_ACLNN_FIELD(moe_unpermute, field)
+
 /* ---- Outputs for the backward pass ------------------------------------------------------------------- */
 
 /* The extra memory: three lists of n_rows numbers, then space for a map. */
@@ -37,9 +39,9 @@ static sy_status keep_packed_probs(const aclOpExecutor *e, char *extra)
         char *row = probs + (size_t)(t * k) * bytes;
         int64_t n = 0;
         for (int64_t j = 0; j < k; j++)
-            n += syi_aclnn_number(e, INDICES, t * k + j) >= 0;
+            n += syi_aclnn_integer(e, INDICES, t * k + j, 0) >= 0;
         for (int64_t j = k; j-- > 0;) /* from the end, in place: n is never beyond j */
-            if (syi_aclnn_number(e, INDICES, t * k + j) >= 0)
+            if (syi_aclnn_integer(e, INDICES, t * k + j, 0) >= 0)
                 memmove(row + (size_t)j * bytes, row + (size_t)--n * bytes, bytes);
             else
                 memset(row + (size_t)j * bytes, 0, bytes);
@@ -53,7 +55,7 @@ static void keep_padded_probs(const aclOpExecutor *e)
     const struct syi_aclnn_view *probs = &e->view[PROBS], *out = &e->view[PERMUTED_PROBS];
     const int64_t per_expert = e->n_rows / e->n_experts;
     for (int64_t i = 0; i < e->n_rows; i++) {
-        const char *row = syi_aclnn_row(probs, syi_aclnn_number(e, INDICES, i));
+        const char *row = syi_aclnn_row(probs, syi_aclnn_integer(e, INDICES, i, 0));
         memcpy((char *)out->dl.data + (size_t)i * out->elem_bytes,
                row + (size_t)(i / per_expert) * out->elem_bytes, out->elem_bytes);
     }
@@ -75,9 +77,9 @@ static sy_status keep_padded_order(const aclOpExecutor *e, char *extra)
     const sy_status status = sy_moe_permute_ids(e->ctx, &args);
     for (int64_t i = 0; status == SY_OK && i < e->n_rows; i++) {
         if (e->view[OUT_INDEX].taken)
-            syi_aclnn_set_number(e, OUT_INDEX, i, order[i]);
+            syi_aclnn_set_integer(e, OUT_INDEX, i, order[i]);
         if (e->view[TOKEN_ID].taken)
-            syi_aclnn_set_number(e, TOKEN_ID, i, syi_aclnn_number(e, INDICES, order[i]));
+            syi_aclnn_set_integer(e, TOKEN_ID, i, syi_aclnn_integer(e, INDICES, order[i], 0));
     }
     return status;
 }
@@ -87,7 +89,7 @@ static void keep_packed_order(const aclOpExecutor *e)
     if (e->view[OUT_INDEX].taken)
         memcpy(e->view[OUT_INDEX].dl.data, e->view[INDICES].dl.data, (size_t)e->n_rows * sizeof(int32_t));
     for (int64_t i = 0; e->view[TOKEN_ID].taken && i < e->n_rows; i++)
-        syi_aclnn_set_number(e, TOKEN_ID, i, i / (e->n_rows / e->n_tokens));
+        syi_aclnn_set_integer(e, TOKEN_ID, i, i / (e->n_rows / e->n_tokens));
 }
 
 static aclnnStatus run(aclOpExecutor *e, char *extra)
@@ -96,9 +98,10 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     const struct syi_aclnn_slots slots = {MAP, PROBS, INDICES};
     if (!padded && e->view[PROBS].taken)
         e->args.unpermute.routing_map = syi_aclnn_live_map(e, slots, (char *)list(e, extra, 3));
-    sy_status status = sy_moe_unpermute(e->ctx, &e->args.unpermute);
-    if (status != SY_OK || e->n_rows == 0 || e->n_tokens == 0)
-        return syi_aclnn_status(e, status);
+    const aclnnStatus st = syi_aclnn_call(e);
+    if (st != ACLNN_SUCCESS || e->n_rows == 0 || e->n_tokens == 0)
+        return st;
+    sy_status status = SY_OK;
     if (padded && (e->view[OUT_INDEX].taken || e->view[TOKEN_ID].taken))
         status = keep_padded_order(e, extra);
     else if (!padded)
@@ -110,111 +113,79 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     return syi_aclnn_status(e, status);
 }
 
-static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", run, false};
+static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_unpermute),
+                                       run, false};
 
 /* ---- The first phase --------------------------------------------------------------------------------- */
 
-static aclnnStatus check_missing(const aclOpExecutor *e, bool padded, const aclIntArray *restore_shape)
+static void check_missing(aclOpExecutor *e, bool padded, const aclIntArray *restore_shape)
 {
     if (!e->view[PROBS].taken && restore_shape == NULL)
-        return syi_aclnn_fail(
-            ACLNN_ERR_PARAM_NULLPTR,
-            "%s: probsOptional and restoreShapeOptional are null, want one of them, for the "
-            "number of tokens",
-            op.name);
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR,
+                         "probsOptional and restoreShapeOptional are null, want one of them, for the "
+                         "number of tokens");
     if (e->view[PROBS].taken && !padded && !e->view[MAP].taken)
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR,
-                              "%s: routingMapOptional is null beside packed probsOptional, want the experts "
-                              "of each token",
-                              op.name);
-    return ACLNN_SUCCESS;
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR,
+                         "routingMapOptional is null beside packed probsOptional, want the experts "
+                         "of each token");
 }
 
 /* T, from probs or else the restore shape, which must then be {T, H}. */
-static aclnnStatus check_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
+static void find_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
 {
-    e->n_rows = e->view[INDICES].shape[0];
-    e->n_experts = e->view[PROBS].taken ? e->view[PROBS].shape[1]
-                   : e->view[MAP].taken ? e->view[MAP].shape[1]
-                                        : 0;
-    if (e->view[PROBS].taken) {
-        e->n_tokens = e->view[PROBS].shape[0];
-        return ACLNN_SUCCESS;
-    }
     const int64_t hidden = e->view[PERMUTED].shape[1];
-    if (restore_shape->size != 2 || restore_shape->value[0] < 0 || restore_shape->value[1] != hidden)
-        return syi_aclnn_fail(
-            ACLNN_ERR_PARAM_INVALID,
-            "%s: restoreShapeOptional has %llu numbers and ends in %lld, want the number of "
-            "tokens and %lld",
-            op.name, (unsigned long long)restore_shape->size,
-            restore_shape->size > 0 ? (long long)restore_shape->value[restore_shape->size - 1] : 0,
-            (long long)hidden);
-    e->n_tokens = restore_shape->value[0];
-    return ACLNN_SUCCESS;
+    const struct syi_aclnn_view *probs = &e->view[PROBS], *map = &e->view[MAP];
+    e->n_rows = e->view[INDICES].shape[0];
+    e->n_experts = probs->taken ? probs->shape[1] : map->taken ? map->shape[1] : 0;
+    if (probs->taken)
+        e->n_tokens = probs->shape[0];
+    else if (restore_shape->size == 2 && restore_shape->value[0] >= 0 && restore_shape->value[1] == hidden)
+        e->n_tokens = restore_shape->value[0];
+    else
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
+                         "restoreShapeOptional has %llu numbers and ends in %lld, want the number of "
+                         "tokens and %lld",
+                         (unsigned long long)restore_shape->size,
+                         restore_shape->size > 0 ? (long long)restore_shape->value[restore_shape->size - 1]
+                                                 : 0,
+                         (long long)hidden);
 }
 
 /* Memory for the outputs of the backward pass, and scratch of the operators that compute them. */
-static aclnnStatus need_kept(aclOpExecutor *e)
+static void need_kept(aclOpExecutor *e)
 {
     int64_t shape[2] = {e->n_rows, 1};
     const DLTensor rows = sy_tensor(NULL, SY_I32, 2, shape);
     const sy_moe_permute_ids_args order = {.tokens = &rows, .ids = &rows};
-    sy_query query = {0};
-    aclnnStatus st = syi_aclnn_status(e, sy_moe_permute_ids_query(e->ctx, &order, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    if (st == ACLNN_SUCCESS && e->view[PERMUTED_PROBS].taken && e->view[MAP].taken && e->n_tokens > 0) {
+    (void)syi_aclnn_query_of(e, "moe_permute_ids", &order, sizeof order);
+    if (e->view[PERMUTED_PROBS].taken && e->view[MAP].taken && e->n_tokens > 0) {
         const sy_moe_ids_from_map_args ids = {.routing_map = syi_aclnn_arg(e, MAP),
                                               .probs = syi_aclnn_arg(e, PROBS),
                                               .k = e->n_rows / e->n_tokens};
-        st = syi_aclnn_status(e, sy_moe_ids_from_map_query(e->ctx, &ids, &query));
-        syi_aclnn_need(e, query.workspace_bytes);
+        (void)syi_aclnn_query_of(e, "moe_ids_from_map", &ids, sizeof ids);
     }
     const bool weighs = e->view[PROBS].taken && !e->args.unpermute.drop_and_pad;
     if (weighs || e->view[OUT_INDEX].taken || e->view[TOKEN_ID].taken)
         e->extra_bytes = 3 * (size_t)e->n_rows * sizeof(int32_t);
     if (weighs)
         e->extra_bytes += syi_aclnn_view_bytes(&e->view[MAP]);
-    return st;
 }
 
-static aclnnStatus check_outputs(aclOpExecutor *e, bool padded)
+static void plan(aclOpExecutor *e, bool padded, const aclIntArray *restore_shape)
 {
-    aclnnStatus st = syi_aclnn_check_limits(e, padded);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
-    for (int i = OUT_INDEX; st == ACLNN_SUCCESS && i <= PERMUTED_PROBS; i++)
-        st = syi_aclnn_check_shape(e, i, e->n_rows, -1);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_alias(e, -1, -1);
-    return st == ACLNN_SUCCESS ? need_kept(e) : st;
-}
-
-static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool padded,
-                         const aclIntArray *restore_shape)
-{
-    sy_query query = {0};
-    aclnnStatus st = syi_aclnn_check_null(e, rules, N_TENSORS);
-    if (st == ACLNN_SUCCESS)
-        st = check_missing(e, padded, restore_shape);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_types(e, rules);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_ranks(e, rules);
-    if (st == ACLNN_SUCCESS)
-        st = check_tokens(e, restore_shape);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    e->args.unpermute = (sy_moe_unpermute_args){.permuted_tokens = syi_aclnn_arg(e, PERMUTED),
-                                                .sorted_indices = syi_aclnn_arg(e, INDICES),
-                                                .routing_map = syi_aclnn_arg(e, MAP),
-                                                .probs = syi_aclnn_arg(e, PROBS),
-                                                .num_tokens = e->n_tokens,
-                                                .drop_and_pad = padded,
-                                                .tokens = syi_aclnn_arg(e, TOKENS)};
-    st = syi_aclnn_status(e, sy_moe_unpermute_query(e->ctx, &e->args.unpermute, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    return st == ACLNN_SUCCESS ? check_outputs(e, padded) : st;
+    if (e->status != ACLNN_SUCCESS)
+        return;
+    find_tokens(e, restore_shape);
+    e->args.unpermute.num_tokens = e->n_tokens;
+    e->args.unpermute.drop_and_pad = padded;
+    (void)syi_aclnn_query(e);
+    syi_aclnn_check_limits(e, padded);
+    syi_aclnn_check_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
+    for (int i = OUT_INDEX; i <= PERMUTED_PROBS; i++)
+        syi_aclnn_check_shape(e, i, e->n_rows, -1);
+    syi_aclnn_check_alias(e, -1, -1);
+    if (e->status == ACLNN_SUCCESS)
+        need_kept(e);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
@@ -223,28 +194,27 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     aclTensor *unpermutedTokens, aclTensor *outIndex, aclTensor *permuteTokenId, aclTensor *permuteProbs,
     uint64_t *workspaceSize, aclOpExecutor **executor)
 {
-    const unsigned optional = SYI_ACLNN_OPTIONAL, kept = SYI_ACLNN_OUTPUT | SYI_ACLNN_OPTIONAL;
+    const unsigned optional = SYI_ACLNN_OPTIONAL, kept = SYI_ACLNN_OUTPUT | optional;
     const unsigned kept_probs = kept | (probsOptional == NULL ? SYI_ACLNN_IGNORED : 0u);
-    const unsigned i32 = SYI_ACLNN_BIT(ACL_INT32);
+    const unsigned i32 = SYI_ACLNN_I32, wide = optional | SYI_ACLNN_WIDENS;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [PERMUTED] = {"permutedTokens", permutedTokens, 0, SYI_ACLNN_FLOATS, 0, 2},
-        [INDICES] = {"sortedIndices", sortedIndices, 0, i32, 0, 1},
-        [MAP] = {"routingMapOptional", routingMapOptional, optional, SYI_ACLNN_BYTES, 0, 2},
-        [PROBS] = {"probsOptional", probsOptional, optional | SYI_ACLNN_WIDENS, 0, PERMUTED + 1, 2},
-        [TOKENS] = {"unpermutedTokens", unpermutedTokens, SYI_ACLNN_OUTPUT, 0, PERMUTED + 1, 2},
-        [OUT_INDEX] = {"outIndex", outIndex, kept, i32, 0, 1},
-        [TOKEN_ID] = {"permuteTokenId", permuteTokenId, kept, i32, 0, 1},
-        [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept_probs, 0, PROBS + 1, 1},
+        [PERMUTED] = {"permutedTokens", permutedTokens, 0, SYI_ACLNN_FLOATS, 0, 2, TO(permuted_tokens)},
+        [INDICES] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, TO(sorted_indices)},
+        [MAP] = {"routingMapOptional", routingMapOptional, optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
+        [PROBS] = {"probsOptional", probsOptional, wide, 0, PERMUTED + 1, 2, TO(probs)},
+        [TOKENS] = {"unpermutedTokens", unpermutedTokens, SYI_ACLNN_OUTPUT, 0, PERMUTED + 1, 2, TO(tokens)},
+        [OUT_INDEX] = {"outIndex", outIndex, kept, i32, 0, 1, 0},
+        [TOKEN_ID] = {"permuteTokenId", permuteTokenId, kept, i32, 0, 1, 0},
+        [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept_probs, 0, PROBS + 1, 1, 0},
     };
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, &e);
-    if (st == ACLNN_SUCCESS)
-        st = check(e, rules, paddedMode, restoreShapeOptional);
-    return syi_aclnn_end(e, st, workspaceSize, executor);
+    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    check_missing(e, paddedMode, restoreShapeOptional);
+    syi_aclnn_check_tensors(e, rules);
+    plan(e, paddedMode, restoreShapeOptional);
+    return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMap(void *workspace, uint64_t workspaceSize,
-                                                 aclOpExecutor *executor, aclrtStream stream)
-{
-    return syi_aclnn_execute(&op, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermuteWithRoutingMap, op)

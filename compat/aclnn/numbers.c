@@ -1,7 +1,42 @@
-/* Numbers of the float types, one at a time, for the few that this layer computes with. */
+/* Numbers of tensors, one at a time, for the few that this layer computes with. */
 #include "internal.h"
 
 #include <string.h>
+
+int64_t syi_aclnn_integer(const aclOpExecutor *e, int i, int64_t row, int64_t column)
+{
+    const struct syi_aclnn_view *view = &e->view[i];
+    const char *at = syi_aclnn_row(view, row) + (size_t)column * view->elem_bytes;
+    int64_t wide = 0;
+    int32_t narrow = 0;
+    if (view->elem_bytes == sizeof wide)
+        memcpy(&wide, at, sizeof wide);
+    else
+        memcpy(&narrow, at, sizeof narrow);
+    return view->elem_bytes == sizeof wide ? wide : narrow;
+}
+
+void syi_aclnn_set_integer(const aclOpExecutor *e, int i, int64_t n, int64_t value)
+{
+    const struct syi_aclnn_view *view = &e->view[i];
+    const int32_t narrow = (int32_t)value;
+    char *at = (char *)view->dl.data + (size_t)n * view->elem_bytes;
+    if (view->elem_bytes == sizeof value)
+        memcpy(at, &value, sizeof value);
+    else
+        memcpy(at, &narrow, sizeof narrow);
+}
+
+bool syi_aclnn_is_zero(const char *value, size_t bytes)
+{
+    uint32_t wide = 0;
+    uint16_t narrow = 0;
+    if (bytes == sizeof narrow)
+        memcpy(&narrow, value, sizeof narrow);
+    else
+        memcpy(&wide, value, sizeof wide);
+    return (narrow & 0x7fff) == 0 && (wide & 0x7fffffff) == 0;
+}
 
 float syi_aclnn_float(const char *value, aclDataType type)
 {

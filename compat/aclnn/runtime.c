@@ -1,6 +1,7 @@
 /*
  * The acl runtime over plain memory. Every device is this machine, its memory is malloc's or that of the device that the
- * environment names (device.c), and a stream runs its work immediately. Streams, events and contexts are small blocks, so that each has its own address and leaks are detected.
+ * environment names (device.c), and a stream runs its work immediately. Streams, events and contexts are small blocks, so
+ * that each has its own address and leaks are detected.
  */
 #include "internal.h"
 
@@ -59,6 +60,15 @@ static aclError check_pointer(const char *call, const void *place)
                : syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, call, "an argument is null, want none to be");
 }
 
+/* Stores a value for the caller. */
+static aclError give(const char *call, void *place, const void *value, size_t bytes)
+{
+    const aclError st = check_pointer(call, place);
+    if (st == ACL_SUCCESS)
+        memcpy(place, value, bytes);
+    return st;
+}
+
 aclError aclrtSetDevice(int32_t deviceId)
 {
     const aclError st = check_device("aclrtSetDevice", deviceId);
@@ -82,18 +92,12 @@ aclError aclrtResetDeviceForce(int32_t deviceId)
 
 aclError aclrtGetDevice(int32_t *deviceId)
 {
-    const aclError st = check_pointer("aclrtGetDevice", deviceId);
-    if (st == ACL_SUCCESS)
-        *deviceId = current_device;
-    return st;
+    return give("aclrtGetDevice", deviceId, &current_device, sizeof current_device);
 }
 
 aclError aclrtGetDeviceCount(uint32_t *count)
 {
-    const aclError st = check_pointer("aclrtGetDeviceCount", count);
-    if (st == ACL_SUCCESS)
-        *count = 1;
-    return st;
+    return give("aclrtGetDeviceCount", count, &(const uint32_t){1}, sizeof *count);
 }
 
 aclError aclrtSynchronizeDevice(void)
@@ -103,10 +107,7 @@ aclError aclrtSynchronizeDevice(void)
 
 aclError aclrtGetRunMode(aclrtRunMode *runMode)
 {
-    const aclError st = check_pointer("aclrtGetRunMode", runMode);
-    if (st == ACL_SUCCESS)
-        *runMode = ACL_HOST;
-    return st;
+    return give("aclrtGetRunMode", runMode, &(const aclrtRunMode){ACL_HOST}, sizeof *runMode);
 }
 
 const char *aclrtGetSocName(void)
@@ -116,11 +117,8 @@ const char *aclrtGetSocName(void)
 
 aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
 {
-    aclError st = check_pointer("aclrtGetVersion", majorVersion);
-    if (st == ACL_SUCCESS)
-        st = check_pointer("aclrtGetVersion", minorVersion);
-    if (st == ACL_SUCCESS)
-        st = check_pointer("aclrtGetVersion", patchVersion);
+    const bool given = majorVersion != NULL && minorVersion != NULL && patchVersion != NULL;
+    const aclError st = check_pointer("aclrtGetVersion", given ? majorVersion : NULL);
     if (st != ACL_SUCCESS)
         return st;
     *majorVersion = SY_VERSION_MAJOR;
@@ -169,10 +167,7 @@ aclError aclrtSetCurrentContext(aclrtContext context)
 
 aclError aclrtGetCurrentContext(aclrtContext *context)
 {
-    const aclError st = check_pointer("aclrtGetCurrentContext", context);
-    if (st == ACL_SUCCESS)
-        *context = current_context;
-    return st;
+    return give("aclrtGetCurrentContext", context, &current_context, sizeof current_context);
 }
 
 /* ---- Streams ----------------------------------------------------------------------------------------- */
@@ -215,10 +210,8 @@ aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
 {
     (void)stream;
-    const aclError st = check_pointer("aclrtStreamQuery", status);
-    if (st == ACL_SUCCESS)
-        *status = ACL_STREAM_STATUS_COMPLETE;
-    return st;
+    return give("aclrtStreamQuery", status, &(const aclrtStreamStatus){ACL_STREAM_STATUS_COMPLETE},
+                sizeof *status);
 }
 
 /* ---- Events ------------------------------------------------------------------------------------------ */

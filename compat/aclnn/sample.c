@@ -8,6 +8,8 @@
 
 enum { LOGITS, TOP_K, TOP_P, Q, MIN_P, TOKEN, MASKED, LIST_TOKEN, LIST_PROB, N_TENSORS };
 
+#define TO(field) SYI_ACLNN_FIELD(sample, field)
+
 /* The options of both versions, with the names of V2. */
 struct request {
     bool v2;
@@ -16,97 +18,54 @@ struct request {
     bool masked, input_is_logits, lists;
 };
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
-{
-    (void)extra;
-    return syi_aclnn_status(e, sy_sample(e->ctx, &e->args.sample));
-}
+static const struct syi_aclnn_op op_v1 = {"aclnnTopKTopPSample", SYI_ACLNN_CALLS(sample), .on_device = true};
+static const struct syi_aclnn_op op_v2 = {"aclnnTopKTopPSampleV2", SYI_ACLNN_CALLS(sample),
+                                          .on_device = true};
 
-static const struct syi_aclnn_op op_v1 = {"aclnnTopKTopPSample", run, true};
-static const struct syi_aclnn_op op_v2 = {"aclnnTopKTopPSampleV2", run, true};
-
-static aclnnStatus check_shapes(const aclOpExecutor *e)
+static void check_shapes(aclOpExecutor *e)
 {
+    static const int vectors[] = {TOP_K, TOP_P, MIN_P, TOKEN};
     const int64_t batch = e->view[LOGITS].shape[0], vocab = e->view[LOGITS].shape[1], most = 1 << 20;
     if (batch == 0 || vocab == 0)
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
-                              "%s: logits has shape [%lld,%lld], want one row and one token at least",
-                              e->op->name, (long long)batch, (long long)vocab);
-    static const struct {
-        int tensor;
-        bool matrix;
-    } shapes[] = {{TOP_K, false}, {TOP_P, false}, {Q, true},          {MIN_P, false},
-                  {TOKEN, false}, {MASKED, true}, {LIST_TOKEN, true}, {LIST_PROB, true}};
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        const aclnnStatus st =
-            syi_aclnn_check_shape(e, shapes[i].tensor, batch, shapes[i].matrix ? vocab : -1);
-        if (st != ACLNN_SUCCESS)
-            return st;
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
+                         "logits has shape [%lld,%lld], want one row and one token at least",
+                         (long long)batch, (long long)vocab);
+    for (int i = TOP_K; i < N_TENSORS; i++) {
+        bool vector = false;
+        for (size_t j = 0; j < sizeof vectors / sizeof *vectors; j++)
+            vector = vector || vectors[j] == i;
+        syi_aclnn_check_shape(e, i, batch, vector ? -1 : vocab);
     }
     if (vocab > most)
-        return syi_aclnn_fail(ACLNN_ERR_INNER_TILING_ERROR,
-                              "%s: logits has %lld tokens per row, want at most %lld", e->op->name,
-                              (long long)vocab, (long long)most);
-    return ACLNN_SUCCESS;
+        syi_aclnn_reject(e, ACLNN_ERR_INNER_TILING_ERROR, "logits has %lld tokens per row, want at most %lld",
+                         (long long)vocab, (long long)most);
 }
 
-static aclnnStatus check_values(const aclOpExecutor *e, const struct request *request)
+static void check_values(aclOpExecutor *e, const struct request *request)
 {
     if (!(request->eps >= 0 && request->eps <= FLT_MAX)) /* NaN too */
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: eps is %g, want a float of 0 or more",
-                              e->op->name, request->eps);
-    if (request->ks_max <= 0)
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID, "%s: ksMax is %lld, want 1 or more", e->op->name,
-                              (long long)request->ks_max);
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "eps is %g, want a float of 0 or more", request->eps);
+    syi_aclnn_want(e, request->ks_max > 0, ACLNN_ERR_PARAM_INVALID, "ksMax", request->ks_max, "1 or more");
     if (request->lists && e->view[Q].taken)
-        return syi_aclnn_fail(ACLNN_ERR_INNER_TILING_ERROR,
-                              "%s: q is given beside isNeedSampleResult, want it to be null", e->op->name);
-    return ACLNN_SUCCESS;
+        syi_aclnn_reject(e, ACLNN_ERR_INNER_TILING_ERROR,
+                         "q is given beside isNeedSampleResult, want it to be null");
 }
 
-/* Fills our arguments, after the checks, and runs the query. */
-static aclnnStatus fill_args(aclOpExecutor *e, const struct request *request)
+static void plan(aclOpExecutor *e, const struct request *request)
 {
-    sy_query query = {0};
-    const int64_t k_most = 1024, ks_max = request->ks_max < k_most ? (request->ks_max + 7) / 8 * 8 : k_most;
-    e->args.sample = (sy_sample_args){.logits = syi_aclnn_arg(e, LOGITS),
-                                      .top_k = syi_aclnn_arg(e, TOP_K),
-                                      .top_p = syi_aclnn_arg(e, TOP_P),
-                                      .min_p = syi_aclnn_arg(e, MIN_P),
-                                      .q = syi_aclnn_arg(e, Q),
-                                      .eps = (float)request->eps,
-                                      .noise = e->view[Q].taken ? SY_NOISE_Q : SY_NOISE_NONE,
-                                      .q_order = SY_Q_LIST,
-                                      .empty_token = SY_EMPTY_ZERO,
-                                      .k_limit = ks_max,
-                                      .top_k_guess = request->top_k_guess,
-                                      .probs_in = !request->input_is_logits,
-                                      .token = syi_aclnn_arg(e, TOKEN),
-                                      .masked_logits = syi_aclnn_arg(e, MASKED),
-                                      .list_token = syi_aclnn_arg(e, LIST_TOKEN),
-                                      .list_prob = syi_aclnn_arg(e, LIST_PROB)};
-    const aclnnStatus st = syi_aclnn_status(e, sy_sample_query(e->ctx, &e->args.sample, &query));
-    syi_aclnn_need(e, query.workspace_bytes);
-    return st;
-}
-
-static aclnnStatus check(aclOpExecutor *e, const struct syi_aclnn_rule *rules, const struct request *request)
-{
-    aclnnStatus st = syi_aclnn_check_null(e, rules, N_TENSORS);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_types(e, rules);
-    if (st == ACLNN_SUCCESS && request->v2 && e->view[Q].taken && e->view[Q].rank != 2)
-        st = syi_aclnn_fail(ACLNN_ERR_INNER_TILING_ERROR, "%s: q has rank %llu, want 2", e->op->name,
-                            (unsigned long long)e->view[Q].rank);
-    if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_check_ranks(e, rules);
-    if (st == ACLNN_SUCCESS)
-        st = check_shapes(e);
-    if (st == ACLNN_SUCCESS)
-        st = check_values(e, request);
-    if (st == ACLNN_SUCCESS)
-        st = fill_args(e, request);
-    return st == ACLNN_SUCCESS ? syi_aclnn_check_alias(e, MASKED, LOGITS) : st;
+    const int64_t k_most = 1024;
+    sy_sample_args *args = &e->args.sample;
+    if (e->status != ACLNN_SUCCESS)
+        return;
+    args->eps = (float)request->eps;
+    args->noise = e->view[Q].taken ? SY_NOISE_Q : SY_NOISE_NONE;
+    args->q_order = SY_Q_LIST;
+    args->empty_token = SY_EMPTY_ZERO;
+    args->k_limit = request->ks_max < k_most ? (request->ks_max + 7) / 8 * 8 : k_most;
+    args->top_k_guess = request->top_k_guess;
+    args->probs_in = !request->input_is_logits;
+    (void)syi_aclnn_query(e);
+    syi_aclnn_check_alias(e, MASKED, LOGITS);
 }
 
 /* The table both versions fill; V1 has no tensors for the last three and takes no FLOAT logits. */
@@ -123,24 +82,32 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const struct tenso
     const unsigned token = out | vector | (request->lists ? SYI_ACLNN_IGNORED : 0u);
     const unsigned masked = out | (request->masked ? 0u : SYI_ACLNN_IGNORED);
     const unsigned lists = out | (request->lists ? 0u : SYI_ACLNN_IGNORED);
-    const unsigned f32 = SYI_ACLNN_BIT(ACL_FLOAT), i32 = SYI_ACLNN_BIT(ACL_INT32),
-                   i64 = SYI_ACLNN_BIT(ACL_INT64);
+    const unsigned f32 = SYI_ACLNN_BIT(ACL_FLOAT), i64 = SYI_ACLNN_BIT(ACL_INT64);
+    const unsigned logits = request->v2 ? SYI_ACLNN_FLOATS : SYI_ACLNN_FLOATS & ~f32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [LOGITS] = {"logits", t->logits, 0, request->v2 ? SYI_ACLNN_FLOATS : SYI_ACLNN_FLOATS & ~f32, 0, 2},
-        [TOP_K] = {"topK", t->top_k, row, i32, 0, 1},
-        [TOP_P] = {"topP", t->top_p, row, 0, LOGITS + 1, 1},
-        [Q] = {"q", t->q, optional, f32, 0, 2},
-        [MIN_P] = {"minPs", t->min_p, row | optional, 0, LOGITS + 1, 1},
-        [TOKEN] = {"logitsSelectIdx", t->token, token, i64, 0, 1},
-        [MASKED] = {"logitsTopKPSelect", t->masked, masked, f32, 0, 2},
-        [LIST_TOKEN] = {"logitsIdx", t->list_token, lists, i64, 0, 2},
-        [LIST_PROB] = {"logitsSortMasked", t->list_prob, lists, f32, 0, 2},
+        [LOGITS] = {"logits", t->logits, 0, logits, 0, 2, TO(logits)},
+        [TOP_K] = {"topK", t->top_k, row, SYI_ACLNN_I32, 0, 1, TO(top_k)},
+        [TOP_P] = {"topP", t->top_p, row, 0, LOGITS + 1, 1, TO(top_p)},
+        [Q] = {"q", t->q, optional, f32, 0, 2, TO(q)},
+        [MIN_P] = {"minPs", t->min_p, row | optional, 0, LOGITS + 1, 1, TO(min_p)},
+        [TOKEN] = {"logitsSelectIdx", t->token, token, i64, 0, 1, TO(token)},
+        [MASKED] = {"logitsTopKPSelect", t->masked, masked, f32, 0, 2, TO(masked_logits)},
+        [LIST_TOKEN] = {"logitsIdx", t->list_token, lists, i64, 0, 2, TO(list_token)},
+        [LIST_PROB] = {"logitsSortMasked", t->list_prob, lists, f32, 0, 2, TO(list_prob)},
     };
     aclOpExecutor *e;
-    aclnnStatus st = syi_aclnn_begin(op, workspace_size, executor, &e);
-    if (st == ACLNN_SUCCESS)
-        st = check(e, rules, request);
-    return syi_aclnn_end(e, st, workspace_size, executor);
+    const aclnnStatus st = syi_aclnn_begin(op, workspace_size, executor, rules, N_TENSORS, &e);
+    if (st != ACLNN_SUCCESS)
+        return st;
+    syi_aclnn_check_types(e, rules);
+    if (request->v2 && e->view[Q].taken && e->view[Q].rank != 2)
+        syi_aclnn_reject(e, ACLNN_ERR_INNER_TILING_ERROR, "q has rank %llu, want 2",
+                         (unsigned long long)e->view[Q].rank);
+    syi_aclnn_check_ranks(e, rules);
+    check_shapes(e);
+    check_values(e, request);
+    plan(e, request);
+    return syi_aclnn_end(e, workspace_size, executor);
 }
 
 aclnnStatus aclnnTopKTopPSampleGetWorkspaceSize(const aclTensor *logits, const aclTensor *topK,
@@ -164,11 +131,7 @@ aclnnStatus aclnnTopKTopPSampleGetWorkspaceSize(const aclTensor *logits, const a
     return first_phase(&op_v1, &tensors, &request, workspaceSize, executor);
 }
 
-aclnnStatus aclnnTopKTopPSample(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                aclrtStream stream)
-{
-    return syi_aclnn_execute(&op_v1, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnTopKTopPSample, op_v1)
 
 aclnnStatus aclnnTopKTopPSampleV2GetWorkspaceSize(
     const aclTensor *logits, const aclTensor *topK, const aclTensor *topP, const aclTensor *q,
@@ -189,8 +152,4 @@ aclnnStatus aclnnTopKTopPSampleV2GetWorkspaceSize(
     return first_phase(&op_v2, &tensors, &request, workspaceSize, executor);
 }
 
-aclnnStatus aclnnTopKTopPSampleV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
-                                  aclrtStream stream)
-{
-    return syi_aclnn_execute(&op_v2, workspace, workspaceSize, executor, stream);
-}
+SYI_ACLNN_SECOND_PHASE(aclnnTopKTopPSampleV2, op_v2)

@@ -7,18 +7,6 @@
 
 #include <string.h>
 
-/* Plus or minus zero, in any of the float types. */
-static bool is_zero(const char *value, size_t bytes)
-{
-    uint32_t wide = 0;
-    uint16_t narrow = 0;
-    if (bytes == sizeof narrow)
-        memcpy(&narrow, value, sizeof narrow);
-    else
-        memcpy(&wide, value, sizeof wide);
-    return (narrow & 0x7fff) == 0 && (wide & 0x7fffffff) == 0;
-}
-
 /* Removes from `row`, the experts of token t, those of weight 0 whose slot is empty, if it has more experts than slots
    with a row. Returns whether any was removed. */
 static bool thin(const aclOpExecutor *e, struct syi_aclnn_slots slots, int64_t t, uint8_t *row)
@@ -28,16 +16,16 @@ static bool thin(const aclOpExecutor *e, struct syi_aclnn_slots slots, int64_t t
     int64_t live = 0, routed = 0, n = 0;
     bool thinned = false;
     for (int64_t j = 0; j < k; j++)
-        live += syi_aclnn_number(e, slots.indices, t * k + j) >= 0;
+        live += syi_aclnn_integer(e, slots.indices, t * k + j, 0) >= 0;
     for (int64_t expert = 0; live < k && expert < e->n_experts; expert++)
         routed += row[expert] != 0;
     for (int64_t expert = 0; routed > live && expert < e->n_experts; expert++) {
         if (row[expert] == 0)
             continue;
-        const bool empty = n < k && syi_aclnn_number(e, slots.indices, t * k + n) < 0;
+        const bool empty = n < k && syi_aclnn_integer(e, slots.indices, t * k + n, 0) < 0;
         n++;
-        if (empty &&
-            is_zero(syi_aclnn_row(probs, t) + (size_t)expert * probs->elem_bytes, probs->elem_bytes)) {
+        if (empty && syi_aclnn_is_zero(syi_aclnn_row(probs, t) + (size_t)expert * probs->elem_bytes,
+                                       probs->elem_bytes)) {
             row[expert] = 0;
             thinned = true;
         }

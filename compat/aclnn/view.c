@@ -74,10 +74,10 @@ void *syi_aclnn_view_data(const struct syi_aclnn_view *view)
     return view->base == NULL ? NULL : (char *)view->base + (size_t)view->offset * view->elem_bytes;
 }
 
-const char *syi_aclnn_row(const struct syi_aclnn_view *view, int64_t row)
+char *syi_aclnn_row(const struct syi_aclnn_view *view, int64_t row)
 {
     const int64_t elems = view->packed || view->shape[0] <= 1 ? view->shape[1] : view->strides[0];
-    return (const char *)view->dl.data + (size_t)(row * elems) * view->elem_bytes;
+    return (char *)view->dl.data + (size_t)(row * elems) * view->elem_bytes;
 }
 
 /* Copies the elements of one view to another, row by row. */

@@ -20,21 +20,14 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
         [INPUT] = {input_desc, input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
         [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {slots, hidden}},
     };
-    mluOpStatus_t st = syi_mluop_described(handle, o, N, &sizes);
-    if (st == MLUOP_STATUS_SUCCESS)
-        st = syi_mluop_dense(o, N);
     /* The vendor requires a slot for every sample, but documents that a call without any slot succeeds. */
-    if (st == MLUOP_STATUS_SUCCESS && slots > 0 && samples > slots)
-        st = MLUOP_STATUS_BAD_PARAM;
-    if (st == MLUOP_STATUS_SUCCESS)
-        st = syi_mluop_small(o, N);
+    const mluOpStatus_t st = syi_mluop_check(handle, o, N, &sizes, slots == 0 || samples <= slots);
     if (st != MLUOP_STATUS_SUCCESS || syi_mluop_any_empty(o, N))
         return st;
     if (syi_mluop_any_null(o, N))
         return MLUOP_STATUS_BAD_PARAM;
     DLTensor t[N];
-    for (int i = 0; i < N; i++)
-        t[i] = syi_mluop_tensor(handle, &o[i]);
+    syi_mluop_tensors(handle, o, N, t);
     return syi_mluop_status(sy_moe_dispatch(handle->ctx, &(sy_moe_dispatch_args){.gates = &t[GATES],
                                                                                  .indices = &t[INDICES],
                                                                                  .locations = &t[LOCATIONS],
@@ -60,11 +53,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
         [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {slots, hidden}},
         [GRAD_INPUT] = {grad_input_desc, grad_input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
     };
-    mluOpStatus_t st = syi_mluop_described(handle, o, N, &sizes);
-    if (st == MLUOP_STATUS_SUCCESS)
-        st = syi_mluop_dense(o, N);
-    if (st == MLUOP_STATUS_SUCCESS)
-        st = syi_mluop_small(o, N);
+    const mluOpStatus_t st = syi_mluop_check(handle, o, N, &sizes, true);
     if (st != MLUOP_STATUS_SUCCESS || samples == 0 || hidden == 0)
         return st;
     if (grad_input == NULL)
@@ -74,8 +63,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
     if (syi_mluop_any_null(o, N))
         return MLUOP_STATUS_BAD_PARAM;
     DLTensor t[N];
-    for (int i = 0; i < N; i++)
-        t[i] = syi_mluop_tensor(handle, &o[i]);
+    syi_mluop_tensors(handle, o, N, t);
     return syi_mluop_status(
         sy_moe_dispatch_grad_data(handle->ctx, &(sy_moe_combine_args){.gates = &t[GATES],
                                                                       .indices = &t[INDICES],
@@ -112,11 +100,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardGate(
         [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {syi_mluop_slots(&sizes), hidden}},
         [GRAD_GATES] = {grad_gates_desc, grad_gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
     };
-    mluOpStatus_t st = syi_mluop_described(handle, o, N, &sizes);
-    if (st == MLUOP_STATUS_SUCCESS)
-        st = syi_mluop_dense(o, N);
-    if (st == MLUOP_STATUS_SUCCESS)
-        st = syi_mluop_small(o, N);
+    const mluOpStatus_t st = syi_mluop_check(handle, o, N, &sizes, true);
     if (st != MLUOP_STATUS_SUCCESS || samples == 0)
         return st;
     if (grad_gates == NULL)
@@ -126,8 +110,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardGate(
     if ((workspace_size > 0 && workspace == NULL) || syi_mluop_any_null(o, N))
         return MLUOP_STATUS_BAD_PARAM;
     DLTensor t[N];
-    for (int i = 0; i < N; i++)
-        t[i] = syi_mluop_tensor(handle, &o[i]);
+    syi_mluop_tensors(handle, o, N, t);
     return syi_mluop_status(sy_moe_dispatch_grad_gate(
         handle->ctx, &(sy_moe_dispatch_grad_gate_args){.indices = &t[INDICES],
                                                        .locations = &t[LOCATIONS],

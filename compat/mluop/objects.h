@@ -62,20 +62,18 @@ static inline int64_t syi_mluop_slots(const struct syi_mluop_sizes *sizes)
     return (int64_t)sizes->num_experts * sizes->capacity;
 }
 
-/* BAD_PARAM: no handle, a descriptor that is missing or of another rank, type, layout or shape, a negative
-   scalar. */
-mluOpStatus_t syi_mluop_described(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
-                                  const struct syi_mluop_sizes *sizes);
-/* NOT_SUPPORTED: a tensor with elements that are not dense. */
-mluOpStatus_t syi_mluop_dense(const struct syi_mluop_operand operands[], int n);
-/* NOT_SUPPORTED: a tensor of 2^31 elements or more. */
-mluOpStatus_t syi_mluop_small(const struct syi_mluop_operand operands[], int n);
+/* BAD_PARAM: no handle, a descriptor that is missing or of another rank, type, layout or shape, a negative scalar; then
+   NOT_SUPPORTED: a tensor with elements that are not dense; BAD_PARAM: not `fits`, what the operator finds in its scalars;
+   NOT_SUPPORTED: a tensor of 2^31 elements or more. */
+mluOpStatus_t syi_mluop_check(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+                              const struct syi_mluop_sizes *sizes, bool fits);
 
 bool syi_mluop_any_empty(const struct syi_mluop_operand operands[], int n);
 bool syi_mluop_any_null(const struct syi_mluop_operand operands[], int n);
 
-/* The tensor of an operand that has passed all of the above; it points to the sizes of the descriptor. */
-DLTensor syi_mluop_tensor(mluOpHandle_t handle, const struct syi_mluop_operand *operand);
+/* The tensors of operands that have passed all of the above; they point to the sizes of the descriptors. */
+void syi_mluop_tensors(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+                       DLTensor tensors[]);
 
 /* The vendor's status for a status of the operator. */
 mluOpStatus_t syi_mluop_status(sy_status status);

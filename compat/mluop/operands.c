@@ -7,7 +7,7 @@
 
 #include "../device.h"
 
-static bool fits(const struct syi_mluop_operand *o)
+static bool has_form(const struct syi_mluop_operand *o)
 {
     const struct mluOpTensorStruct *const d = o->desc;
     if (d->rank != o->rank || d->dtype != o->dtype || d->layout != MLUOP_LAYOUT_ARRAY)
@@ -18,8 +18,8 @@ static bool fits(const struct syi_mluop_operand *o)
     return true;
 }
 
-mluOpStatus_t syi_mluop_described(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
-                                  const struct syi_mluop_sizes *sizes)
+static mluOpStatus_t check_described(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+                                     const struct syi_mluop_sizes *sizes)
 {
     if (handle == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -29,7 +29,7 @@ mluOpStatus_t syi_mluop_described(mluOpHandle_t handle, const struct syi_mluop_o
     if (sizes->samples < 0 || sizes->capacity < 0 || sizes->hidden < 0 || sizes->num_experts < 0)
         return MLUOP_STATUS_BAD_PARAM;
     for (int i = 0; i < n; i++)
-        if (!fits(&operands[i]))
+        if (!has_form(&operands[i]))
             return MLUOP_STATUS_BAD_PARAM;
     return MLUOP_STATUS_SUCCESS;
 }
@@ -46,16 +46,17 @@ static bool strided(const struct mluOpTensorStruct *d)
     return false;
 }
 
-mluOpStatus_t syi_mluop_dense(const struct syi_mluop_operand operands[], int n)
+mluOpStatus_t syi_mluop_check(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+                              const struct syi_mluop_sizes *sizes, bool fits)
 {
+    const mluOpStatus_t st = check_described(handle, operands, n, sizes);
+    if (st != MLUOP_STATUS_SUCCESS)
+        return st;
     for (int i = 0; i < n; i++)
         if (operands[i].desc->elements != 0 && strided(operands[i].desc))
             return MLUOP_STATUS_NOT_SUPPORTED;
-    return MLUOP_STATUS_SUCCESS;
-}
-
-mluOpStatus_t syi_mluop_small(const struct syi_mluop_operand operands[], int n)
-{
+    if (!fits)
+        return MLUOP_STATUS_BAD_PARAM;
     for (int i = 0; i < n; i++)
         if (operands[i].desc->elements >= SYI_MLUOP_LARGE_TENSOR)
             return MLUOP_STATUS_NOT_SUPPORTED;
@@ -78,14 +79,16 @@ bool syi_mluop_any_null(const struct syi_mluop_operand operands[], int n)
     return false;
 }
 
-DLTensor syi_mluop_tensor(mluOpHandle_t handle, const struct syi_mluop_operand *operand)
+void syi_mluop_tensors(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+                       DLTensor tensors[])
 {
-    void *const data = (void *)(uintptr_t)operand->data; /* DLPack has no const; inputs are only read */
-    DLTensor made = sy_tensor(data, operand->dtype == MLUOP_DTYPE_INT32 ? SY_I32 : SY_F32, operand->rank,
-                              operand->desc->dims);
-    if (handle->on_device && syi_device_has(handle->ctx, data))
-        made.device = syi_device_wanted();
-    return made;
+    for (int i = 0; i < n; i++) {
+        const struct syi_mluop_operand *const o = &operands[i];
+        void *const data = (void *)(uintptr_t)o->data; /* DLPack has no const; inputs are only read */
+        tensors[i] = sy_tensor(data, o->dtype == MLUOP_DTYPE_INT32 ? SY_I32 : SY_F32, o->rank, o->desc->dims);
+        if (handle->on_device && syi_device_has(handle->ctx, data))
+            tensors[i].device = syi_device_wanted();
+    }
 }
 
 mluOpStatus_t syi_mluop_clear(mluOpHandle_t handle, void *data, size_t bytes)

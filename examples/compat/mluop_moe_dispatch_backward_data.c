@@ -4,20 +4,8 @@
  * zeros.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "cnrt.h"
-#include "mlu_op.h"
-
-#define MLUOP_CHECK(expression) \
-    do { \
-        const mluOpStatus_t status = (expression); \
-        if (status != MLUOP_STATUS_SUCCESS) { \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, \
-                    mluOpGetErrorString(status)); \
-            exit(1); \
-        } \
-    } while (0)
+#include "mluop_check.h"
 
 enum { SAMPLES = 4, CAPACITY = 2, HIDDEN = 2, EXPERTS = 1, SLOTS = EXPERTS * CAPACITY };
 enum { GATES, INDICES, LOCATIONS, DISPATCH, GRAD_INPUT, TENSORS };

@@ -3,20 +3,8 @@
  * token with the gradient in its slot. The size of the workspace is queried first; here it is 0.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "cnrt.h"
-#include "mlu_op.h"
-
-#define MLUOP_CHECK(expression) \
-    do { \
-        const mluOpStatus_t status = (expression); \
-        if (status != MLUOP_STATUS_SUCCESS) { \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, \
-                    mluOpGetErrorString(status)); \
-            exit(1); \
-        } \
-    } while (0)
+#include "mluop_check.h"
 
 enum { SAMPLES = 4, CAPACITY = 2, HIDDEN = 2, EXPERTS = 1, SLOTS = EXPERTS * CAPACITY };
 enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES, TENSORS };

@@ -3,20 +3,8 @@
  * of two experts. It uses only the vendor's API and is linked with Switchyard's library.
  */
 #include <stdio.h>
-#include <stdlib.h>
 
-#include "cnrt.h"
-#include "mlu_op.h"
-
-#define MLUOP_CHECK(expression) \
-    do { \
-        const mluOpStatus_t status = (expression); \
-        if (status != MLUOP_STATUS_SUCCESS) { \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #expression, \
-                    mluOpGetErrorString(status)); \
-            exit(1); \
-        } \
-    } while (0)
+#include "mluop_check.h"
 
 enum { SAMPLES = 4, CAPACITY = 3, HIDDEN = 2, EXPERTS = 2, SLOTS = EXPERTS * CAPACITY };
 

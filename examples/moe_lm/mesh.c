@@ -17,7 +17,7 @@ enum { MOST_DEVICES = 64 };
 
 struct mesh {
     sy_comm *comm;
-    sy_routing *routing;             /* what a dispatch tells the combine after it */
+    sy_routing *routing;             /* what the combine needs of the dispatch before it */
     int devices, first_device, here; /* all; the first one of this process and how many it has */
     int64_t most_tokens, most_rows;  /* of a device */
     float *rows;     /* [here, most_rows, hidden] in memory that other processes read in place */

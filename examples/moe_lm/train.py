@@ -274,7 +274,8 @@ def save(folder: Path, model: Decoder, vocabulary: dict[str, int], pairs: list[t
     cut = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     bpe = {"type": "BPE", "vocab": vocabulary, "merges": [f"{a} {b}" for a, b in pairs]}
     whole = {"version": "1.0", "added_tokens": [], "pre_tokenizer": cut, "decoder": cut, "model": bpe}
-    (folder / "tokenizer.json").write_text(json.dumps(whole, ensure_ascii=False) + "\n", encoding="utf-8")
+    text = json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+    (folder / "tokenizer.json").write_text(text + "\n", encoding="utf-8")
     header, data, at = {}, [], 0
     for name, value in model.state_dict().items():
         data.append(value.detach().bfloat16().cpu().contiguous().view(torch.int16).numpy().tobytes())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,12 +11,6 @@ from ._arrays import PLAIN, Array
 from ._operator import PLANE, Operator, place
 from ._sentences import bad, shown
 from .errors import Error, Status, rejection
-
-Pad: TypeAlias = Literal["error", "zero", "skip"]
-Layout: TypeAlias = Literal["nhd", "hnd"]
-Format: TypeAlias = Literal[
-    "ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8", "q8_0", "q4_0", "nvfp4", "nvfp4_amax"
-]
 
 MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
 

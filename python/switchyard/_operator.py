@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 import numpy as np
 
-from . import _arrays, _binding
+from . import _arrays, _binding, _functions
 from ._arrays import BFLOAT16, NAMES, NUMPY, Framework, framework, is_array, known, reject_lost
 from ._binding import Field, core, last_failure
 from ._numbers import count, is_flag
@@ -26,6 +26,7 @@ PLANE = (
 )  # values of each further plane; the second has another name in each operator
 
 R = TypeVar("R", bound=tuple[Any, ...])
+F = TypeVar("F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     from ._device import Place
@@ -61,7 +62,8 @@ class Operator(Call, Generic[R]):
     to; `changes` are the inputs that are written where they have a value for each row. `asks` are the parameters of the
     function that are no fields: flags with the outputs that they request, and `dtype` and `rows`. `likes` are outputs
     with the type of an input that the description does not name; `zeros` says which results begin as zeros: always, or
-    where an enum has a certain word or an array a certain length. The other arguments are for symbolic sizes alone.
+    where an enum has a certain word or an array a certain length. `without` are functions of parameters, called before
+    a call that leaves the named one out. The other arguments are for symbolic sizes alone.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Operator(Call, Generic[R]):
         likes: Mapping[str, str] | None = None,
         zeros: Mapping[str, bool | Mapping[str, Any]] | None = None,
         dtype: Callable[[Any, str, Any], Any] = lambda xp, name, dtype: dtype,
+        without: Mapping[str, Callable[..., None]] | None = None,
         **special: Mapping[str, Any],
     ) -> None:
         self.name, self.results, self.flows, self.changes = name, results, flows, changes
@@ -82,6 +85,7 @@ class Operator(Call, Generic[R]):
         self.inputs = [field for field in self.given if field.kind == "tensor"]  # which come first
         self.outputs = self.table[len(self.given) :]
         self.asks, self.special, self._dtype = dict(asks or {}), Special(**special), dtype
+        self.without = dict(without or {})
         self.leader = self._at(self.outputs[0].like) if self.outputs[0].like else 0  # the input that results are like
         asked = [*self.asks]
         made = tuple(
@@ -96,6 +100,11 @@ class Operator(Call, Generic[R]):
 
         def __call__(self, given: tuple[Any, ...], out: R | None = None, *asked: Any) -> R:
             """Runs the operator on inputs and scalars, in the order of the description, and its outputs."""
+
+    def function(self, declared: F) -> F:
+        """Gives a function without a body, whose parameters are named as fields, the code that calls the operator."""
+        _functions.declare(declared)
+        return declared
 
     def _at(self, name: str) -> int:
         return _binding.fields(self.name).index(name)

@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Literal, TypeAlias
-
-RowFormat: TypeAlias = Literal[
-    "fp8_128", "fp8_128_deepep", "fp8_128_deepgemm", "fp8_128_ue8m0", "mxfp8", "mxfp8_floor", "int8_token"
-]
-QuantizedFormat: TypeAlias = Literal[RowFormat, "q8_0", "q4_0", "nvfp4", "nvfp4_amax"]
+from typing import Any
 
 _FP4 = ("nvfp4", "nvfp4_amax")  # two codes in a byte, groups of 16
 _INLINE = {"q8_0": 34, "q4_0": 18}  # bytes of 32 numbers and their scale
 _POWERS = ("fp8_128_ue8m0", "mxfp8", "mxfp8_floor")  # formats with scales of a byte
-
-ScaleLayout: TypeAlias = Literal["row", "col", "swizzle"]
 
 
 def groups(hidden: Any, format: str | None) -> Any:

@@ -18,6 +18,8 @@ except ModuleNotFoundError as _error:
         raise
     _text = "switchyard.transformers needs transformers 5 or newer, and there is none: pip install 'transformers>=5'"
     raise ModuleNotFoundError(_text, name="transformers") from None
+from . import torch as _sy  # names what is missing where there is no PyTorch, without which transformers has no experts
+
 try:
     from transformers.integrations.moe import ExpertsInterface
 except ImportError:
@@ -28,11 +30,10 @@ import torch as _torch
 from torch import Tensor
 from transformers.generation import logits_process as _stock
 
-from . import torch as _sy
+from . import _words
 from ._numbers import low_bits
 from ._sentences import bad, shown
 from .errors import Status
-from .ops.sample import Noise
 
 __all__ = ["Sampler", "experts_forward", "generate"]
 
@@ -177,13 +178,13 @@ class Sampler:
         top_k: int | None = None,
         top_p: float | None = None,
         min_p: float | None = None,
-        noise: Noise = "cdf",
+        noise: _words.SampleNoise = "cdf",
         sequences: int = 1,
         scores: bool = False,
     ) -> None:
         given = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
         self._given: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        self._noise: Noise = noise
+        self._noise: _words.SampleNoise = noise
         self._scores = scores
         self._sequences = sequences
         self._seeds = [seeds] if isinstance(seeds, int) else list(seeds)
@@ -240,7 +241,7 @@ def generate(
     stopping_criteria: Any,
     generation_config: Any,
     seeds: int | Sequence[int] | None = None,
-    noise: Noise = "cdf",
+    noise: _words.SampleNoise = "cdf",
     **model_kwargs: Any,
 ) -> Any:
     """Generate text with tokens drawn by :func:`switchyard.sample`: ``model.generate(custom_generate=generate)``.

@@ -34,7 +34,10 @@ def examples() -> Iterator[Any]:
         if not inspect.ismodule(module):
             yield module
             continue
-        for test in finder.find(module, module.__name__):
+        generated = module.__name__ in ("switchyard.torch", "switchyard.jax")  # which are of no module
+        derived = module.__all__ if generated else ()
+        found = [finder.find(getattr(module, name), f"{module.__name__}.{name}") for name in derived]
+        for test in (*finder.find(module, module.__name__), *(test for tests in found for test in tests)):
             if test.examples:
                 yield pytest.param(test, id=test.name)
 

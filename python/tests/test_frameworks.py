@@ -12,21 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calls import (
-    BFLOAT16,
-    PAGED,
-    ROWS,
-    Case,
-    call,
-    every,
-    kv_cases,
-    mesh_cases,
-    moe_cases,
-    numbers_of,
-    same_bits,
-    sample_cases,
-    taken,
-)
+from calls import BFLOAT16, PAGED, Case, call, every, numbers_of, same_bits, taken
 
 import switchyard
 from switchyard import Error, _arrays
@@ -67,6 +53,8 @@ class Torch(Library):
     def take(self, array: Any) -> Any:
         if not foreign(array):
             return self.torch.from_numpy(array.copy())
+        if "float8" in array.dtype.name and not hasattr(self.torch.Tensor, "__dlpack_c_exchange_api__"):
+            pytest.skip("this PyTorch exports no 8-bit floats")
         unsigned = self.torch.from_numpy(array.view(f"u{array.itemsize}").copy())
         return unsigned.view(getattr(self.torch, array.dtype.name))
 
@@ -149,7 +137,7 @@ def test_the_same_bits_from_every_library(case: Case, library: Library) -> None:
     """Results are arrays of the library the arguments are of, with the bits NumPy's have, new or given."""
     if library.name == "jax" and case.changes:
         with pytest.raises(
-            ValueError, match=rf"^{case.operator}: cache is a read-only jaxlib array, want one that can"
+            ValueError, match=rf"^{case.operator}: (cache|dst) is a read-only jaxlib array, want one that can"
         ):
             call(case, taken(case, library.take))
         return
@@ -180,29 +168,26 @@ def test_every_operator_has_a_case() -> None:
     """What is not here has no arrays to speak of: sizes and noise."""
     seen = {case.operator for _, case in every()}
     functions = {name for name in switchyard.__all__ if name.startswith(("moe_", "kv_", "sample", "local"))}
-    assert functions - seen == {
-        "moe_capacity",
-        "sample_noise",
-    }
+    assert functions - seen == {"moe_capacity", "moe_dispatch_grad_data", "sample_noise"}
 
 
 # ---- Several libraries in one call ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("first", [Library, Torch, Jax], ids=lambda kind: kind.name)
-@pytest.mark.parametrize("dtype", ROWS)
-@pytest.mark.parametrize("turn", [0, 1, 2])
-def test_mixed_libraries(first: type[Library], dtype: str, turn: int) -> None:
-    """Arrays of three libraries in turn; results are of the first argument's, or of that of the rows."""
+@pytest.mark.parametrize("shift", [0, 1, 2])
+def test_mixed_libraries(first: type[Library], shift: int) -> None:
+    """Arrays of three libraries, one after the other; results are of the first argument's, or of that of the rows."""
     others = list(installed())
-    for case in (*moe_cases(dtype), *kv_cases(dtype), *sample_cases(dtype), *mesh_cases(dtype)):
+    for _, case in every():
         if case.changes:
             continue
         want = call(case, case.arrays)
         home, given = first(), {}
-        like = {"moe_dispatch": "input"}.get(case.operator, next(iter(case.arrays)))
+        operator = getattr(switchyard, case.operator).__globals__["operator"]
+        like = operator.given[operator.leader].name
         for i, (field, array) in enumerate(case.arrays.items()):
-            taker = home if field == like else others[(i + turn) % len(others)]
+            taker = home if field == like else others[(i + shift) % len(others)]
             given[field] = None if array is None else taker.take(array)
         with home.wide():
             got = call(case, given)

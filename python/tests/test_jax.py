@@ -27,7 +27,18 @@ TOKENS = np.array([[10, 11], [20, 21], [30, 31], [40, 41]], np.float32)
 MAP = np.array([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], bool)
 
 OPERATORS = [name for name in sj.__all__ if is_operator(getattr(switchyard, name, None))]
-FIRST = {case.operator: case for _, case in reversed(list(every()))}  # one case of each operator
+
+
+def rolled(x: Any) -> Any:
+    return np.roll(x, 1, 0 if len(x) > 1 else -1)
+
+
+# The first case of each operator in which an array has other contents when its rows are moved.
+FIRST = {
+    case.operator: case
+    for _, case in reversed(list(every()))
+    if not all(same_bits(x, rolled(x)) for x in case.arrays.values() if x.ndim > 0)
+}
 
 
 @pytest.fixture
@@ -53,7 +64,7 @@ def leaves(made: Any) -> list[Any]:
 
 
 def in_jax(case: Case, arrays: dict[str, Any]) -> Any:
-    rows = {"rows": 4} if case.operator == "kv_ragged" else {}
+    rows = {"rows": int(case.arrays["cu_lens"][-1])} if case.operator == "kv_ragged" else {}
     return getattr(sj, case.operator)(**arrays, **case.numbers, **rows)
 
 
@@ -64,7 +75,7 @@ def other_contents(case: Case) -> dict[str, Any]:
     """The same call with other contents: arrays whose rows are moved, as far as the operator accepts it."""
     arrays = {field: x for field, x in case.arrays.items() if x is not None}
     for field in list(arrays):
-        moved = {f: np.roll(y, 1, 0 if len(y) > 1 else -1) if f == field else y.copy() for f, y in arrays.items()}
+        moved = {f: rolled(y) if f == field else y.copy() for f, y in arrays.items()}
         try:
             call(case, {f: y.copy() for f, y in moved.items()})
         except switchyard.Error:
@@ -96,7 +107,7 @@ def test_vmap(name: str, way: str, wide: None) -> None:
 
 
 def test_every_operator_has_a_case() -> None:
-    with_arrays = {name for name in OPERATORS if name not in ("moe_capacity", "sample_noise")}
+    with_arrays = set(OPERATORS) - {"moe_capacity", "moe_dispatch_grad_data", "sample_noise"}
     assert set(FIRST) == with_arrays
 
 

@@ -67,6 +67,14 @@ struct sy_ctx {
  */
 sy_status syi_fail_at(sy_ctx *ctx, const sy_fault *fault, const char *format, ...) SYI_PRINTF(3, 4);
 
+/* Returns the status of a step that has failed from the function that calls it. */
+#define SYI_TRY(step) \
+    do { \
+        const sy_status step_status = (step); \
+        if (step_status != SY_OK) \
+            return step_status; \
+    } while (0)
+
 /* The fault of an argument, not of contents: a value and the limit it broke. */
 static inline sy_fault syi_value_fault(sy_status status, sy_fault_code code, const char *argument,
                                        int64_t value, int64_t limit)
@@ -164,7 +172,7 @@ void syi_workspace_free(sy_ctx *ctx);
 
 /*
  * Cuts pieces off the scratch memory of a call, each aligned to SYI_ALIGN. Without a base it only measures:
- * the function that lays out a scratch struct also tells its size.
+ * the function that lays out a scratch struct also returns its size.
  */
 struct syi_arena {
     unsigned char *base;

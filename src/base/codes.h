@@ -14,6 +14,11 @@ enum syi_code { SYI_CODE_E4M3, SYI_CODE_E5M2, SYI_CODE_I8, SYI_N_CODES };
 /* The types of rows that are computed with. */
 enum syi_float { SYI_FLOAT_F32, SYI_FLOAT_F16, SYI_FLOAT_BF16, SYI_N_FLOATS };
 
+SYI_BOTH static inline enum syi_float syi_float_of(sy_type type)
+{
+    return type == SY_TYPE_F16 ? SYI_FLOAT_F16 : type == SY_TYPE_BF16 ? SYI_FLOAT_BF16 : SYI_FLOAT_F32;
+}
+
 /* ---- To f32, exactly --------------------------------------------------------------------------------- */
 
 /* Sign, exponent and mantissa in the places of an f32 make a number 2^120 times too small, subnormal where the code

@@ -86,6 +86,13 @@ struct syi_tensor {
 #endif
 };
 
+#ifndef __cplusplus
+static inline struct syi_rows syi_tensor_rows(struct syi_tensor tensor)
+{
+    return (struct syi_rows){tensor.data, tensor.stride};
+}
+#endif
+
 SYI_BOTH static inline unsigned char *syi_at(struct syi_tensor tensor, int64_t r)
 {
     return tensor.data + r * tensor.stride;
@@ -218,15 +225,10 @@ struct syi_moe_pad_map_plan {
 };
 
 struct syi_moe_reorder_chunks_plan {
+    sy_moe_reorder_chunks_args args;
+    struct syi_tensor rows, counts, extra, out_rows, out_extra, offsets;
     int64_t n_rows, n_ranks, n_experts; /* N, R, E */
-    bool inverse;
-    struct syi_rows counts; /* [R,E] */
-    sy_type count_type;
-    struct {
-        struct syi_rows from, to;
-        size_t bytes;       /* of a row; 0: nothing to copy */
-    } part[2];              /* rows, extra */
-    unsigned char *offsets; /* [E+1] int64 or NULL */
+    size_t row_bytes, extra_bytes;      /* of a row; 0: nothing to copy */
 };
 
 struct syi_moe_convert_indices_plan {
@@ -385,6 +387,7 @@ struct syi_kv_planes {
     const struct syi_kv_plane *at; /* [n] */
     struct syi_kv_pool pool;       /* of every plane */
     uint64_t slot_bytes;           /* that move for one slot of all planes, read and written */
+    bool packed;                   /* a plane at least is */
 };
 
 struct syi_kv_gather_plan {
@@ -394,21 +397,17 @@ struct syi_kv_gather_plan {
 
 struct syi_kv_translate_plan {
     struct syi_kv_pages pages;
-    struct syi_rows slots; /* B rows of k */
-    sy_type slot_type, valid_type;
-    unsigned char *valid; /* [B] or NULL */
+    struct syi_tensor slots, valid; /* B rows of k; [B] or absent */
 };
 
 struct syi_kv_slots_plan {
-    struct syi_kv_pages pages; /* positions as indices; their table row stands beside each of them */
-    struct syi_rows batch, slots;
-    sy_type batch_type, slot_type;
+    struct syi_kv_pages pages; /* positions as indices; each has its table row beside it */
+    struct syi_tensor batch, slots;
 };
 
 struct syi_kv_scatter_plan {
-    int64_t n, k;          /* slots, and how many of them stand in one row */
-    struct syi_rows slots; /* n / k rows of k */
-    sy_type slot_type;
+    int64_t n, k;            /* slots, and how many of them are in one row */
+    struct syi_tensor slots; /* n / k rows of k */
     sy_kv_pad pad;
     bool check_unique;
     struct syi_kv_planes planes;
@@ -431,11 +430,10 @@ struct syi_token_lists {
 };
 
 struct syi_kv_blocks_plan {
-    int64_t n;             /* pairs */
-    struct syi_rows pairs; /* source and destination in each */
-    sy_type type;
-    bool one_cache;       /* sources and destinations are the same blocks */
-    int64_t n_src, n_dst; /* blocks of a plane */
+    int64_t n;               /* pairs */
+    struct syi_tensor pairs; /* source and destination in each */
+    bool one_cache;          /* sources and destinations are the same blocks */
+    int64_t n_src, n_dst;    /* blocks of a plane */
     int64_t n_planes;
     const struct syi_kv_plane *planes; /* a block is a row: from cache, block_stride apart, to dense */
     size_t block_bytes;                /* of all planes */
@@ -523,29 +521,26 @@ struct syi_sample_overrides_plan {
 };
 
 struct syi_sample_noise_plan {
-    uint64_t seed, offset;
-    uint32_t stream;
-    int64_t n;
-    unsigned char *q; /* [n] f32 */
+    sy_sample_noise_args args;
+    struct syi_tensor q;
 };
 
 struct syi_local_reduce_plan {
+    sy_local_reduce_args args;
+    struct syi_tensor input, metadata, mapping, weights, scales, output;
     int64_t n_tokens, n_slots, n_experts, hidden;
     int n_devices, device;
-    int64_t n_copies; /* of the mapping */
-    sy_a2a_layout layout;
-    int64_t align, expert_rows;
+    int64_t n_copies;                /* of the mapping */
+    int64_t align;                   /* >= 1 */
     int64_t n_positions, interleave; /* order of EXPERT rows: G and S, or 1 and 0 where they lie by token */
-    int64_t n_local;                 /* PADDED: experts of the input */
-    int64_t in_rows, out_rows;       /* EXPERT */
-    bool keep;                       /* PADDED: rows of other tokens stay */
+    int64_t in_rows;                 /* the first extent of the input; PADDED: experts */
+    int64_t out_rows;                /* EXPERT */
     struct syi_a2a_rule rule;        /* of replicas; the next three with one */
     sy_mesh mesh;
     sy_axis axis;
-    int64_t per_position; /* tokens of each position, where LOCAL must know */
-    sy_type type, index_type, weight_type;
-    int metadata_field; /* of the operator's description */
-    struct syi_rows input, metadata, mapping, weights, output;
+    int64_t per_position;            /* tokens of each position, where LOCAL must know */
+    sy_type type;                    /* of the numbers of a row */
+    int metadata_field;              /* of the operator's description */
     struct syi_row_codes_plan codes; /* of the input */
 };
 

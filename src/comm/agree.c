@@ -80,7 +80,7 @@ struct syi_verdict syi_validate_headers(const sy_comm *comm, const struct syi_he
     return validate_groups(comm, h);
 }
 
-void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,
+void syi_fail_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,
                       const struct syi_notice *of_device, const struct syi_notice *of_other)
 {
     ctx->fault = (sy_fault){.status = verdict->status, .argument = "", .batch = -1, .position = -1};

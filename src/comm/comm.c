@@ -80,11 +80,11 @@ sy_status syi_comm_gather(sy_comm *comm, const void *mine, size_t bytes, void *a
     bool done = false;
     sy_status st = t->gather(t->self, SY_CHANNEL_CONTROL, SY_AXIS_ALL, mine, bytes, all, NULL, &ticket);
     const uint64_t limit = syi_comm_limit(comm), begin = limit > 0 ? syi_now() : 0;
-    for (int turn = 0; st == SY_OK && !done; turn++) {
+    for (int tries = 0; st == SY_OK && !done; tries++) {
         st = t->test(t->self, &ticket, &done);
-        if (turn > 100)
+        if (tries > 100)
             sched_yield();
-        if (st == SY_OK && !done && limit > 0 && turn % 64 == 63 && syi_now() - begin > limit)
+        if (st == SY_OK && !done && limit > 0 && tries % 64 == 63 && syi_now() - begin > limit)
             st = SY_ERR_TIMEOUT;
     }
     if (st != SY_OK)

@@ -152,20 +152,20 @@ struct syi_header {
     uint64_t mapping; /* hash of the mapping */
     uint64_t
         routing; /* hash of the table of choices, or the number of the routing: equal inside a group; or TABLE_IN_PLACE */
-    uint64_t offset; /* offset of its rows in the window */
-    uint32_t tokens; /* tokens of the device */
-    uint32_t room;   /* rows its tokens tensor holds */
-    uint32_t table;  /* rows of its table of choices */
-    uint32_t wanted; /* pages it must still copy into the stage before others may read; 0: done. For
+    uint64_t offset;    /* offset of its rows in the window */
+    uint32_t tokens;    /* tokens of the device */
+    uint32_t capacity;  /* rows its tokens tensor holds */
+    uint32_t table;     /* rows of its table of choices */
+    uint32_t requested; /* pages it must still copy into the stage before others may read; 0: done. For
                          sy_comm_reserve: pages of a slot */
 };
 _Static_assert(sizeof(struct syi_header) == 64, "a header is one cache line");
 
 enum { SYI_HEADER_VERSION = 3, SYI_TEXT_BYTES = 472 };
 
-/* RAGGED: token counts may differ. LISTED_THERE: its device can list rows, which happens if all can. WHOLE: the rows of a combine are
+/* RAGGED: token counts may differ. LISTS_ON_DEVICE: its device can list rows, which happens if all can. WHOLE: the rows of a combine are
    staged as they are in its input, not only those for others. TABLE_IN_PLACE: its choices are in the segment `slot`, from `routing` on. */
-enum { SYI_RAGGED = 1, SYI_LISTED_THERE = 2, SYI_WHOLE = 4, SYI_TABLE_IN_PLACE = 8 };
+enum { SYI_RAGGED = 1, SYI_LISTS_ON_DEVICE = 2, SYI_WHOLE = 4, SYI_TABLE_IN_PLACE = 8 };
 
 /* The record of a process when a call is rejected: its sentence, or the arguments of its call. */
 struct syi_notice {
@@ -203,7 +203,7 @@ void syi_seal_header(struct syi_header *header);
 struct syi_verdict syi_validate_headers(const sy_comm *comm, const struct syi_header *header);
 
 /* The sentence and fault of a verdict, from the records of the two devices. `op`: the call of the other device. */
-void syi_tell_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,
+void syi_fail_verdict(sy_ctx *ctx, const char *op, const struct syi_verdict *verdict,
                       const struct syi_notice *of_device, const struct syi_notice *of_other);
 
 /* Whole pages of so many bytes; saturates at what a header can hold, which is more than any machine has. */

@@ -41,12 +41,12 @@ size_t syi_cpu_kv_blocks_workspace(const sy_ctx *ctx, const union syi_plan *plan
 
 static int64_t source(const struct syi_kv_blocks_plan *p, int64_t i)
 {
-    return syi_load_index(syi_row(p->pairs, i), 0, p->type);
+    return syi_load_index(syi_at(p->pairs, i), 0, p->pairs.type);
 }
 
 static int64_t destination(const struct syi_kv_blocks_plan *p, int64_t i)
 {
-    return syi_load_index(syi_row(p->pairs, i), 1, p->type);
+    return syi_load_index(syi_at(p->pairs, i), 1, p->pairs.type);
 }
 
 /* A pair that moves nothing cannot conflict. */

@@ -267,9 +267,7 @@ sy_status syi_kv_validate(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_t
                           const struct syi_kv_kept *kept)
 {
     struct job job = {pages, n_tasks, found, kept};
-    const sy_status st = syi_report(ctx, syi_kv_validate_sequences(pages));
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_report(ctx, syi_kv_validate_sequences(pages)));
     syi_parallel(ctx, n_tasks, check_positions, &job);
     return syi_report(ctx, syi_first_bad(found, n_tasks));
 }

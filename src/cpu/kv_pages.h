@@ -1,6 +1,17 @@
 /*
- * From positions of sequences to slots of a paged cache: validated and translated in one place for every operator that
- * addresses by position.
+ * From positions of sequences to slots of a paged cache: validated and translated in one place for every operator that addresses by
+ * position.
+ *
+ *     sequence b: position t  -->  page number t / S of its list  -->  entry of the table  -->  slot = page * S + t % S
+ *
+ *     table, as rows:   [ 7 | 3 | 9 | . ]  one row of page ids for each sequence, its length beside it
+ *     table, as lists:  indices [7 3 9 | 2 | ...], indptr [0 3 4 ...]: pages of b are [indptr[b], indptr[b+1]), the last has 1..S tokens
+ *
+ * Invariants
+ * - All positions of a call are validated before the first slot is used; the first fault is that of the lowest b, then of the lowest t.
+ * - Every number is validated as 64 bits before it is multiplied; a valid slot is below pages * S.
+ *
+ * Terms: S is the tokens of a page; a slot is a row of the cache; a sequence is the pages of one b, with its length.
  */
 #ifndef SYI_CPU_KV_PAGES_H
 #define SYI_CPU_KV_PAGES_H

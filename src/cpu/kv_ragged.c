@@ -136,13 +136,9 @@ static void check_rows(void *data, int task)
 static sy_status validate(sy_ctx *ctx, struct job *job)
 {
     const struct syi_kv_ragged_plan *p = job->plan;
-    sy_status st = syi_report(ctx, syi_kv_bad_global(&p->planes));
-    if (st == SY_OK)
-        st = syi_report(ctx, validate_lengths(p));
-    if (st == SY_OK)
-        st = syi_report(ctx, syi_kv_validate_sequences(&p->pages));
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_report(ctx, syi_kv_bad_global(&p->planes)));
+    SYI_TRY(syi_report(ctx, validate_lengths(p)));
+    SYI_TRY(syi_report(ctx, syi_kv_validate_sequences(&p->pages)));
     job->n = syi_column_int(&p->cu_lens, p->pages.batch);
     if (job->n == 0)
         return SY_OK;
@@ -174,8 +170,8 @@ sy_status syi_cpu_kv_ragged(sy_ctx *ctx, const union syi_plan *plan, void *works
 {
     struct job job = {.plan = &plan->kv_ragged, .kernels = ctx->kernels};
     lay_out(ctx, workspace, &job);
-    const sy_status st = validate(ctx, &job);
-    if (st == SY_OK && job.n > 0)
+    SYI_TRY(validate(ctx, &job));
+    if (job.n > 0)
         syi_parallel(ctx, job.n_tasks, copy_rows, &job);
-    return st;
+    return SY_OK;
 }

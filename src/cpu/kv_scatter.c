@@ -48,9 +48,9 @@ static int64_t load_slots(const struct syi_kv_scatter_plan *p, int64_t flat, int
     const int64_t b = flat / p->k, j = flat - b * p->k;
     const int64_t in_row = end - flat < p->k - j ? end - flat : p->k - j;
     const int64_t n = in_row < room ? in_row : room;
-    const unsigned char *row = syi_row(p->slots, b);
+    const unsigned char *row = syi_at(p->slots, b);
     for (int64_t i = 0; i < n; i++)
-        slot[i] = syi_load_index(row, j + i, p->slot_type);
+        slot[i] = syi_load_index(row, j + i, p->slots.type);
     return n;
 }
 

@@ -30,7 +30,7 @@ static size_t lay_out(struct job *job, void *base)
 {
     struct syi_arena arena = {base, 0};
     job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
-    job->kept = syi_kv_take_kept(&arena, n_tokens(job->plan), job->n_tasks, job->plan->slot_type);
+    job->kept = syi_kv_take_kept(&arena, n_tokens(job->plan), job->n_tasks, job->plan->slots.type);
     return arena.used;
 }
 
@@ -55,15 +55,15 @@ static struct chunk chunk_at(const struct syi_kv_slots_plan *p, int64_t flat, in
         .flat = flat,
         .n = in_row < CHUNK ? in_row : CHUNK,
         .j = j,
-        .batch = p->batch.data != NULL ? syi_row(p->batch, b) : NULL,
+        .batch = p->batch.data != NULL ? syi_at(p->batch, b) : NULL,
         .position = syi_row(p->pages.indices, b),
-        .slots = syi_row(p->slots, b),
+        .slots = syi_at(p->slots, b),
     };
 }
 
 static int64_t batch_at(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t i)
 {
-    return c->batch != NULL ? syi_load_index(c->batch, c->j + i, p->batch_type) : 0;
+    return c->batch != NULL ? syi_load_index(c->batch, c->j + i, p->batch.type) : 0;
 }
 
 /* One token of a sequence of `length` tokens: its slot, or -1 for padding. False when it is a fault. An invalid number
@@ -107,7 +107,7 @@ static bool translate(const struct syi_kv_slots_plan *p, const struct chunk *c, 
         !syi_kv_lists(&pages->table) &&
         syi_kv_load(c->position, pages->index_type, c->j, c->n, (uint64_t)first.length, slot) &&
         (c->batch == NULL ||
-         syi_kv_load(c->batch, p->batch_type, c->j, c->n, (uint64_t)pages->table.rows, r));
+         syi_kv_load(c->batch, p->batch.type, c->j, c->n, (uint64_t)pages->table.rows, r));
     return (usual && syi_kv_look_up(pages, &table, c->batch != NULL ? r : NULL, c->n, slot)) ||
            translate_mixed(p, c, slot);
 }
@@ -143,7 +143,7 @@ static void check_tokens(void *data, int task)
             for (int64_t i = 0; i < chunk.n && found->bad == SYI_GOOD; i++)
                 *found = fault_at(p, &chunk, i);
         else if (kept != NULL)
-            syi_kv_store(kept, p->slot_type, chunk.n, slot);
+            syi_kv_store(kept, p->slots.type, chunk.n, slot);
         at += chunk.n;
     }
 }
@@ -154,7 +154,7 @@ static void write_slots(void *data, int task)
     const struct syi_kv_slots_plan *p = job->plan;
     const int64_t end = syi_part(n_tokens(p), job->n_tasks, task + 1);
     const int64_t first = syi_part(n_tokens(p), job->n_tasks, task);
-    const size_t width = p->slot_type == SY_TYPE_I32 ? 4 : 8;
+    const size_t width = p->slots.type == SY_TYPE_I32 ? 4 : 8;
     int64_t slot[CHUNK];
     for (int64_t at = first; at < end;) {
         const struct chunk chunk = chunk_at(p, at, end);
@@ -164,7 +164,7 @@ static void write_slots(void *data, int task)
             memcpy(to, kept, (size_t)chunk.n * width);
         } else {
             translate(p, &chunk, slot);
-            syi_kv_store(to, p->slot_type, chunk.n, slot);
+            syi_kv_store(to, p->slots.type, chunk.n, slot);
         }
         at += chunk.n;
     }

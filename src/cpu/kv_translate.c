@@ -26,7 +26,7 @@ static size_t lay_out(struct job *job, void *base)
     const struct syi_kv_translate_plan *p = job->plan;
     struct syi_arena arena = {base, 0};
     job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
-    job->kept = syi_kv_take_kept(&arena, p->pages.batch * p->pages.k, job->n_tasks, p->slot_type);
+    job->kept = syi_kv_take_kept(&arena, p->pages.batch * p->pages.k, job->n_tasks, p->slots.type);
     return arena.used;
 }
 
@@ -42,19 +42,19 @@ static void write_slots(void *data, int task)
     const struct syi_kv_translate_plan *p = job->plan;
     struct syi_kv_walk walk;
     int64_t slot[SYI_KV_CHUNK];
-    const size_t width = p->slot_type == SY_TYPE_I32 ? 4 : 8;
+    const size_t width = p->slots.type == SY_TYPE_I32 ? 4 : 8;
     syi_kv_walk_begin(&walk, &p->pages, job->n_tasks, task);
     for (const int64_t first = walk.flat; walk.flat < walk.end;) {
         struct syi_kv_walk next = walk;
         syi_kv_walk_next(&next, &p->pages, SYI_KV_CHUNK);
         const unsigned char *kept = syi_kv_kept_at(&job->kept, task, walk.flat - first, next.n);
-        unsigned char *to = syi_row(p->slots, next.b) + (size_t)next.j * width;
+        unsigned char *to = syi_at(p->slots, next.b) + (size_t)next.j * width;
         if (kept != NULL) {
             memcpy(to, kept, (size_t)next.n * width);
             walk = next;
         } else {
             syi_kv_walk_on(&walk, &p->pages, slot, SYI_KV_CHUNK);
-            syi_kv_store(to, p->slot_type, walk.n, slot);
+            syi_kv_store(to, p->slots.type, walk.n, slot);
         }
     }
 }
@@ -66,11 +66,11 @@ static void count_valid(void *data, int task)
     const struct syi_kv_translate_plan *p = job->plan;
     const int64_t end = syi_part(p->pages.batch, job->n_tasks, task + 1);
     for (int64_t b = syi_part(p->pages.batch, job->n_tasks, task); b < end; b++) {
-        const unsigned char *row = syi_row(p->slots, b);
+        const unsigned char *row = syi_at(p->slots, b);
         int64_t n = 0;
         for (int64_t j = 0; j < p->pages.k; j++)
-            n += syi_load_index(row, j, p->slot_type) >= 0;
-        syi_store_index(p->valid, b, n, p->valid_type);
+            n += syi_load_index(row, j, p->slots.type) >= 0;
+        syi_store_index(p->valid.data, b, n, p->valid.type);
     }
 }
 
@@ -80,12 +80,10 @@ sy_status syi_cpu_kv_translate(sy_ctx *ctx, const union syi_plan *plan, void *wo
     struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
     lay_out(&job, workspace);
     if (p->pages.k > 0 && p->pages.batch > 0) {
-        const sy_status st = syi_kv_validate(ctx, &p->pages, job.n_tasks, job.found, &job.kept);
-        if (st != SY_OK)
-            return st;
+        SYI_TRY(syi_kv_validate(ctx, &p->pages, job.n_tasks, job.found, &job.kept));
         syi_parallel(ctx, job.n_tasks, write_slots, &job);
     }
-    if (p->valid != NULL)
+    if (p->valid.data != NULL)
         syi_parallel(ctx, job.n_tasks, count_valid, &job);
     return SY_OK;
 }

@@ -46,17 +46,15 @@ size_t syi_cpu_local_reduce_workspace(const sy_ctx *ctx, const union syi_plan *p
 /* Reads mapping and choices; the input must have a row for everything chosen. */
 static sy_status read_contents(sy_ctx *ctx, const struct syi_local_reduce_plan *p, struct scratch *s)
 {
-    sy_status st = syi_a2a_read_hosts(ctx, &s->hosts, p->mapping, p->n_copies);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_a2a_read_hosts(ctx, &s->hosts, syi_tensor_rows(p->mapping), p->n_copies));
     const int64_t n_local = s->hosts.n_local[p->device];
-    if (p->layout == SY_LAYOUT_PADDED && p->n_local != n_local) {
-        struct syi_found found = syi_bad_at(SYI_BAD_INPUT_EXPERTS, -1, -1, p->n_local, n_local);
+    if (p->args.layout == SY_LAYOUT_PADDED && p->in_rows != n_local) {
+        struct syi_found found = syi_bad_at(SYI_BAD_INPUT_EXPERTS, -1, -1, p->in_rows, n_local);
         found.extra = p->device;
         return syi_report(ctx, found);
     }
-    return syi_a2a_read_choices(ctx, p->metadata_field, p->metadata, p->index_type, p->n_tokens, p->n_slots,
-                                p->n_experts, false, s->choice);
+    return syi_a2a_read_choices(ctx, p->metadata_field, syi_tensor_rows(p->metadata), p->metadata.type,
+                                p->n_tokens, p->n_slots, p->n_experts, false, s->choice);
 }
 
 /* Choices that other hosts of their experts serve are none here. */
@@ -94,7 +92,7 @@ static bool pick_rows(const struct syi_local_reduce_plan *p, const struct scratc
         if (l < 0)
             continue;
         found = true;
-        pick->row = (int32_t)(p->layout == SY_LAYOUT_PADDED ? l * p->n_tokens + t : s->next[l]++);
+        pick->row = (int32_t)(p->args.layout == SY_LAYOUT_PADDED ? l * p->n_tokens + t : s->next[l]++);
     }
     return found;
 }
@@ -103,12 +101,12 @@ static bool pick_rows(const struct syi_local_reduce_plan *p, const struct scratc
 static int64_t pick_all(const struct syi_local_reduce_plan *p, const struct scratch *s,
                         const struct syi_token_order *order)
 {
-    const bool padded = p->layout == SY_LAYOUT_PADDED;
+    const bool padded = p->args.layout == SY_LAYOUT_PADDED;
     int64_t n_rows = 0;
     for (int q = 0; q < order->n_positions; q++)
         for (int64_t n = 0; n < order->first[q + 1] - order->first[q]; n++) {
             const int64_t t = syi_tau(order, q, n);
-            const bool written = pick_rows(p, s, t) || (padded && !p->keep);
+            const bool written = pick_rows(p, s, t) || (padded && p->args.fill != SY_FILL_KEEP);
             s->at[t] = written ? (int32_t)(padded ? t : n_rows++) : -1;
         }
     return padded ? p->n_tokens : n_rows;
@@ -125,11 +123,11 @@ static sy_status find_blocks(sy_ctx *ctx, const struct syi_local_reduce_plan *p,
                                         .choice = s->choice,
                                         .layout = SY_LAYOUT_EXPERT,
                                         .align = p->align,
-                                        .expert_rows = p->expert_rows};
+                                        .expert_rows = p->args.expert_rows};
     const int64_t place = syi_a2a_overfull(&s->hosts, &group, p->device, s->counts);
     for (int64_t e = 0; e < p->n_experts && place >= 0; e++)
         if (s->hosts.local[p->device * p->n_experts + e] == place)
-            return syi_reject(ctx, SYI_BAD_EXPERT_ROWS, e, -1, p->expert_rows, s->counts[place]);
+            return syi_reject(ctx, SYI_BAD_EXPERT_ROWS, e, -1, p->args.expert_rows, s->counts[place]);
     const int64_t n_rows = syi_a2a_expert_rows(&s->hosts, &group, p->device, s->counts, s->next);
     return n_rows <= p->in_rows ? SY_OK : syi_reject(ctx, SYI_BAD_INPUT_ROWS, -1, -1, p->in_rows, n_rows);
 }
@@ -140,31 +138,28 @@ sy_status syi_cpu_local_reduce(sy_ctx *ctx, const union syi_plan *plan, void *wo
     struct syi_arena arena = {workspace, 0};
     struct scratch s = lay_out(ctx, p, &arena);
     const struct syi_token_order order = {(int)p->n_positions, s.first, p->interleave};
-    sy_status st = read_contents(ctx, p, &s);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(read_contents(ctx, p, &s));
     for (int64_t q = 0; q <= p->n_positions; q++)
         s.first[q] = q * (p->n_tokens / p->n_positions);
     if (p->rule.replica != SY_A2A_REPLICA_ALL)
         keep_served(p, &s, &order);
-    if (p->layout == SY_LAYOUT_EXPERT)
-        st = find_blocks(ctx, p, &s, &order);
-    if (st != SY_OK)
-        return st;
+    if (p->args.layout == SY_LAYOUT_EXPERT)
+        SYI_TRY(find_blocks(ctx, p, &s, &order));
     const int64_t n_rows = pick_all(p, &s, &order);
-    if (p->layout == SY_LAYOUT_EXPERT && n_rows > p->out_rows)
+    if (p->args.layout == SY_LAYOUT_EXPERT && n_rows > p->out_rows)
         return syi_reject(ctx, SYI_BAD_OUTPUT_ROWS, -1, -1, p->out_rows, n_rows);
+    const struct syi_rows input = syi_tensor_rows(p->input);
     const struct syi_a2a_sum sum = {.n_home = p->n_tokens,
                                     .n_slots = p->n_slots,
                                     .hidden = p->hidden,
                                     .pick = s.pick,
                                     .type = p->type,
-                                    .source = &p->input,
+                                    .source = &input,
                                     .codes = p->codes,
                                     .scales = &p->codes.scales,
-                                    .weights = p->weights,
-                                    .weight_type = p->weight_type,
-                                    .to = p->output,
+                                    .weights = syi_tensor_rows(p->weights),
+                                    .weight_type = p->weights.type,
+                                    .to = syi_tensor_rows(p->output),
                                     .at = s.at};
     syi_a2a_add(ctx, &sum, 1, s.sums);
     return SY_OK;

@@ -113,11 +113,8 @@ sy_status syi_cpu_moe_align_block(sy_ctx *ctx, const union syi_plan *plan, void 
     const struct syi_moe_align_block_plan *p = &plan->moe_align_block;
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
-    sy_status st = syi_slots_count(ctx, &job.slots);
-    if (st == SY_OK)
-        st = reject_map(ctx, p);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_slots_count(ctx, &job.slots));
+    SYI_TRY(reject_map(ctx, p));
     scan(&job);
     syi_parallel(ctx, job.slots.n_chunks, place_chunk, &job);
     return SY_OK;

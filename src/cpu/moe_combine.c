@@ -142,8 +142,8 @@ sy_status syi_cpu_moe_combine(sy_ctx *ctx, const union syi_plan *plan, void *wor
     struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
     if (p->n_samples == 0 || p->hidden == 0)
         return SY_OK;
-    job.scale = syi_scale_for(ctx->kernels, p->expert_out.type);
-    job.sum_rows = syi_sum_rows_for(ctx->kernels, p->expert_out.type);
+    job.scale = ctx->kernels->scale[syi_float_of(p->expert_out.type)];
+    job.sum_rows = ctx->kernels->sum_rows[syi_float_of(p->expert_out.type)];
     lay_out(p, workspace, &job);
     if (p->n_samples >= job.n_tasks) {
         syi_parallel(ctx, job.n_tasks, combine_rows, &job);

@@ -200,9 +200,7 @@ sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, v
     const struct syi_moe_convert_indices_plan *p = &plan->moe_convert_indices;
     struct job job = {.plan = p};
     lay_out(&job, workspace);
-    const sy_status st = validate(ctx, &job);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(validate(ctx, &job));
     if (p->args.to == SY_INDEX_ROW) {
         if (p->n_rows > 0)
             memcpy(p->out.data, job.owner, (size_t)p->n_rows * sizeof *job.owner);

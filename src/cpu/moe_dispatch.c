@@ -151,7 +151,7 @@ sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *wo
 {
     const struct syi_moe_dispatch_plan *p = &plan->moe_dispatch;
     const uint64_t row_bytes = row_bytes_of(p);
-    struct job job = {.plan = p, .scale = syi_scale_for(ctx->kernels, p->input.type)};
+    struct job job = {.plan = p, .scale = ctx->kernels->scale[syi_float_of(p->input.type)]};
     struct syi_arena arena = {workspace, 0};
     unsigned char *slots;
 

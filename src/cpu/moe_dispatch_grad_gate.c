@@ -143,7 +143,7 @@ static void add_blocks(void *data, int task)
 sy_status syi_cpu_moe_dispatch_grad_gate(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_dispatch_grad_gate_plan *p = &plan->moe_dispatch_grad_gate;
-    struct job job = {.plan = p, .dot_rows = syi_dot_rows_for(ctx->kernels, p->input.type)};
+    struct job job = {.plan = p, .dot_rows = ctx->kernels->dot_rows[syi_float_of(p->input.type)]};
     job.elem_bytes = syi_float_bytes(p->input.type);
     job.n_blocks = count_blocks(p);
     if (n_entries(p) == 0)

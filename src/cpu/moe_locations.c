@@ -1,11 +1,14 @@
 /*
- * moe_locations on the CPU. The k*S choices are cut into parts; each part numbers its own choices with counters
- * of its own, then the counts of the parts before it are added. A single part is done after the first step.
+ * moe_locations on the CPU: the number of each choice among those of its expert, in order of choice, then of sample.
  *
- * Few choices of very many experts are sorted by expert instead, so that scratch depends on the choices.
+ *     choices [k*S]  |--- part 0 ---|--- part 1 ---|--- part 2 ---|      each numbers its own with counters of its own, used[part][E]
+ *     add_up:  used[part][e] = choices of e in the parts before          the sum over all parts is the demand, `counts`
+ *     shift:   locations of part p += used[p][e]                         nothing to do for one part
  *
- * With importance the samples are put in order first: a stable radix sort of integer keys that carry their
- * sample, least significant digit first.
+ * - A choice of no expert (negative, or E and above) has location -1 and counts nowhere.
+ * - Few choices of very many experts are sorted by expert instead, so that scratch depends on the choices and not on E.
+ * - With importance there is one part, and samples are visited in an order made before: a stable radix sort of integer keys that carry
+ *   their sample, least significant digit first.
  */
 #include "cpu/backend.h"
 #include "cpu/load.h"

@@ -135,9 +135,7 @@ sy_status syi_cpu_moe_pad_map(sy_ctx *ctx, const union syi_plan *plan, void *wor
     if (p->n_experts == 0)
         return SY_OK;
     syi_parallel(ctx, job.n_chunks, count_chunk, &job);
-    const sy_status st = reject_short(ctx, &job);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(reject_short(ctx, &job));
     if (p->padded.data != p->map.data)
         syi_parallel(ctx, job.n_chunks, copy_chunk, &job);
     pad(&job, find_lacks(&job));

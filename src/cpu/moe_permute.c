@@ -226,9 +226,7 @@ sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *wor
 
     syi_parallel(ctx, job.n_chunks, count_chunk, &job);
     if (p->n_rows > 0 && !p->args.drop_and_pad) {
-        const sy_status st = reject_overfull(ctx, &job);
-        if (st != SY_OK)
-            return st;
+        SYI_TRY(reject_overfull(ctx, &job));
     }
     scan(&job);
     if (p->n_rows == 0)

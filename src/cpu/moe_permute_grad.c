@@ -13,8 +13,8 @@ size_t syi_cpu_moe_permute_grad_workspace(const sy_ctx *ctx, const union syi_pla
 sy_status syi_cpu_moe_permute_grad(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_rows_plan *p = &plan->moe_rows;
-    const sy_status st = syi_cpu_moe_unpermute(ctx, plan, workspace);
-    if (st == SY_OK && p->wants_grad_probs)
+    SYI_TRY(syi_cpu_moe_unpermute(ctx, plan, workspace));
+    if (p->wants_grad_probs)
         syi_moe_grad_probs(ctx, p, p->grad_permuted_probs);
-    return st;
+    return SY_OK;
 }

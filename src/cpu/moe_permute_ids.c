@@ -175,9 +175,7 @@ sy_status syi_cpu_moe_permute_ids(sy_ctx *ctx, const union syi_plan *plan, void 
     const struct syi_moe_permute_ids_plan *p = &plan->moe_permute_ids;
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
-    const sy_status st = p->n_experts > 0 ? syi_slots_count(ctx, &job.slots) : SY_OK;
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(p->n_experts > 0 ? syi_slots_count(ctx, &job.slots) : SY_OK);
     if (is_counted(p)) {
         scan(&job);
         syi_parallel(ctx, job.slots.n_chunks, rank_chunk, &job);

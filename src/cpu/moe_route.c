@@ -15,12 +15,10 @@ enum {
     BYTES_PER_LOGIT = 32 /* that could be copied while one is weighed, to size tasks */
 };
 
-typedef void keys_fn(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
-
 struct job {
     const struct syi_moe_route_plan *plan;
     const struct syi_kernels *kernels;
-    keys_fn *keys; /* of a row of logits */
+    syi_keys_fn *keys; /* of a row of logits */
     int n_tasks;
     float *bias;                       /* [E] aligned, or NULL */
     bool plain_values;                 /* values of the selection are numbers, and not -0: see plain_keys */
@@ -311,7 +309,7 @@ static void any_keys(const struct job *job, const struct syi_route_scratch *s, i
     }
     for (int64_t i = 0; job->bias != NULL && i < n; i++)
         s->sum[i] = (by_logit ? syi_key_value(s->key[i]) : s->score[i]) + job->bias[i];
-    job->kernels->keys_f32(s->value, job->bias != NULL ? s->sum : s->score, (size_t)n, &unused);
+    job->kernels->keys[SYI_FLOAT_F32](s->value, job->bias != NULL ? s->sum : s->score, (size_t)n, &unused);
 }
 
 /* The chosen experts by descending value, and their scores as weights. */
@@ -547,7 +545,7 @@ static void write_winners(const struct job *job, const struct syi_route_scratch 
         count[s->winner[j]]++;
     if (p->capacity > 0) {
         memcpy(job->pairs.expert + t * p->k, s->winner, (size_t)chosen * sizeof *s->winner);
-        job->kernels->keys_f32(job->pairs.key + t * p->k, s->weight, (size_t)chosen, &unused);
+        job->kernels->keys[SYI_FLOAT_F32](job->pairs.key + t * p->k, s->weight, (size_t)chosen, &unused);
         if (chosen < p->k)
             job->pairs.expert[t * p->k + chosen] = -1;
     }
@@ -642,19 +640,12 @@ static void add_counts(const struct job *job)
     }
 }
 
-static keys_fn *keys_for(const struct syi_kernels *kernels, sy_type type)
-{
-    return type == SY_TYPE_F32   ? kernels->keys_f32
-           : type == SY_TYPE_F16 ? kernels->keys_f16
-                                 : kernels->keys_bf16;
-}
-
 sy_status syi_cpu_moe_route(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_route_plan *p = &plan->moe_route;
     struct job job = {.plan = p,
                       .kernels = ctx->kernels,
-                      .keys = keys_for(ctx->kernels, p->logits.type),
+                      .keys = ctx->kernels->keys[syi_float_of(p->logits.type)],
                       .n_tasks = count_tasks(ctx, p)};
     struct syi_arena arena = {workspace, 0};
 

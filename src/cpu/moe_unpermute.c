@@ -180,9 +180,7 @@ sy_status syi_cpu_moe_unpermute(sy_ctx *ctx, const union syi_plan *plan, void *w
     const struct syi_moe_rows_plan *p = &plan->moe_rows;
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
-    const sy_status st = syi_moe_validate(ctx, p, job.found);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_moe_validate(ctx, p, job.found));
     job.adder = syi_row_adder_of(ctx, &p->codes, p->type);
     if (p->hidden > 0)
         syi_parallel(ctx, job.n_tasks, p->capacity ? sum_capacity : sum_packed, &job);

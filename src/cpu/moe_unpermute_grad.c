@@ -182,11 +182,9 @@ sy_status syi_cpu_moe_unpermute_grad(sy_ctx *ctx, const union syi_plan *plan, vo
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
     const uint64_t bytes = (uint64_t)(p->n_tokens + p->n_rows) * job.row_bytes;
-    const sy_status st = syi_moe_validate(ctx, p, job.found);
-    if (st != SY_OK)
-        return st;
-    job.scale = syi_scale_for(ctx->kernels, p->type);
-    job.dot_rows = syi_dot_rows_for(ctx->kernels, p->type);
+    SYI_TRY(syi_moe_validate(ctx, p, job.found));
+    job.scale = ctx->kernels->scale[syi_float_of(p->type)];
+    job.dot_rows = ctx->kernels->dot_rows[syi_float_of(p->type)];
     job.n_tasks = syi_tasks(ctx, p->n_rows, bytes);
     syi_parallel(ctx, job.n_tasks, p->capacity ? fill_rows : claim_rows, &job);
     if (p->capacity) {

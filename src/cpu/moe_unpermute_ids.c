@@ -183,7 +183,7 @@ sy_status syi_cpu_moe_unpermute_ids(sy_ctx *ctx, const union syi_plan *plan, voi
     const struct syi_moe_unpermute_ids_plan *p = &plan->moe_unpermute_ids;
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
-    job.sum = syi_sum_rows_for(ctx->kernels, p->permuted.type);
+    job.sum = ctx->kernels->sum_rows[syi_float_of(p->permuted.type)];
     syi_parallel(ctx, job.n_validators, validate_slots, &job);
     for (int kind = 0; kind < 2; kind++)
         for (int i = 0; i < job.n_validators; i++)

@@ -1,10 +1,20 @@
 /*
- * Threads. Work is cut into tasks by position, never by arrival, so their number cannot change a result. Waking them takes
- * microseconds, so small work runs on the calling thread.
+ * Threads of a context.
  *
- * A context starts its threads when a call first needs them and ends them when it is destroyed (base/team.h has the protocol).
- * Where the system refuses one, the context works with those it has, or with the calling thread alone. A context that a forked
- * child inherits has no threads there and runs on the calling one; a context that is created in the child starts its own.
+ *     job of n threads, T tasks        caller (thread 0): tasks 0, n, 2n, ...     then waits until left == 0
+ *        state = number << 32 | n      worker w, 1 <= w < n:    w, w + n, ...     then left--; the last one wakes the caller
+ *                                      worker w >= n: reads `state` only, and waits for the next job
+ *
+ * Who waits spins for a while and then sleeps on a condition (base/team.h has the protocol and why no signal is missed).
+ *
+ * Invariants
+ * - Work is cut into tasks by position, never by arrival (syi_part), so the number of threads cannot change a result.
+ * - Starting a thread may fail at any time: the context then works with the threads it has, or with the calling one alone.
+ * - A context that a forked child inherits runs on the calling thread; one that is created in the child starts its own.
+ * - No task keeps another's floating-point control: every one runs between syi_fp_enter and syi_fp_leave.
+ *
+ * Terms: a task is a part of the work, with an index; a worker is a thread that this context started; waking one takes microseconds, so
+ * work below MIN_TASK_BYTES for each task stays on fewer threads.
  */
 #define _GNU_SOURCE /* CPU sets */
 #include "cpu/pool.h"

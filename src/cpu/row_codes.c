@@ -188,9 +188,9 @@ enum { SPAN = 256, ABREAST = 7 }; /* numbers of a row, and rows, that are decode
 struct syi_row_adder syi_row_adder_of(const sy_ctx *ctx, const struct syi_row_codes_plan *codes, sy_type type)
 {
     if (!codes->given)
-        return (struct syi_row_adder){.sum = syi_sum_rows_for(ctx->kernels, type)};
+        return (struct syi_row_adder){.sum = ctx->kernels->sum_rows[syi_float_of(type)]};
     return (struct syi_row_adder){.codes = codes,
-                                  .sum = ctx->kernels->sum_rows_f32,
+                                  .sum = ctx->kernels->sum_rows[SYI_FLOAT_F32],
                                   .decode = ctx->kernels->decode[codes->code][SYI_FLOAT_F32],
                                   .type = type};
 }

@@ -209,9 +209,7 @@ sy_status syi_cpu_sample(sy_ctx *ctx, const union syi_plan *plan, void *workspac
         job.scratch[i] = syi_sample_scratch_of(&arena, p);
     if (p->overrides.indptr != NULL) {
         const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = true};
-        const sy_status st = syi_check_lists(ctx, &p->overrides, &limits, job.n_tasks, job.found);
-        if (st != SY_OK)
-            return st;
+        SYI_TRY(syi_check_lists(ctx, &p->overrides, &limits, job.n_tasks, job.found));
     }
     job.n_slices = count_slices(ctx, &job);
     if (job.n_slices > 1)

@@ -1,9 +1,30 @@
 /*
- * The parts of sample. Lower layer: exact arithmetic (base/sample_math.h), rows with excluded tokens (sample_allow.c), block
- * maxima of a row (sample_scan.c), sums of weights of whole rows (sample_weigh.c), cuts of the total order
- * (sample_select.c), draws from many tokens (sample_nucleus.c). On top of them the stages of one row: sample_head.c,
- * sample_cut.c, sample_choose.c, sample_write.c, sample_logprob.c; sample.c runs them. All sums are sums of integers, so their order does
- * not matter.
+ * The sampler on the CPU. All filters (top-k, top-p, min-p) keep prefixes of one total order of the tokens of a row, the larger logit first,
+ * then the lower index; so the state of a row is its remaining candidates. A row (struct syi_row) goes through these stages:
+ *
+ *     logits [V] --> overrides, temperature, filters     the parameters of the row; overridden tokens are left out of `logits`
+ *        |
+ *        v           block maxima (SYI_BLOCK elements)   |--64--|--64--|--64--| ...          scan.max
+ *     syi_row_head     maxima of groups of blocks        |------ group -------|              scan.group, scan.top
+ *        |               a threshold that enough maxima reach -> only blocks above it are read
+ *        |--> NONE: not enough is known, every key of the row is computed (read_row)
+ *        |--> DRAWN: the token was drawn from weights of strips (SYI_PIECE elements), without a list
+ *        v
+ *     candidates c (index order) --> filter: cut --> list (list order) --> choose --> write: token, list, log-probabilities
+ *
+ * Invariants
+ * - A key is the logit as a u32 that orders like it; an order is 16 bits wide (block_max in kernels.h): enough to leave blocks
+ *   out, not to compare tokens. -inf and NaN are never candidates of a scan.
+ * - Weights are integers, 2^40 times the exponential of the scaled logit; all sums are sums of integers, so neither their order nor the
+ *   number of threads matters. Sums of floats (`mass`) only bound them: a decision that the bounds do not make is made exactly.
+ * - Candidates may be more than the filters keep, never fewer.
+ *
+ * Terms: threshold (`floor`): the least order that is collected; nucleus: what top-p keeps; piece: SYI_PIECE elements, with excluded ones
+ * as -inf; cut: the key at which a prefix ends, and how much of the tokens equal to it is inside; given: the caller names the token.
+ *
+ * Files, from the lower layer up: sample_allow.c rows with excluded tokens, sample_scan.c maxima, sample_weigh.c sums of weights,
+ * sample_select.c cuts, sample_nucleus.c and sample_min_p.c draws from many tokens; then the stages: sample_edit.c, sample_head.c, sample_cut.c,
+ * sample_choose.c, sample_write.c, sample_logprob.c, run by sample.c.
  */
 #ifndef SYI_CPU_SAMPLE_H
 #define SYI_CPU_SAMPLE_H

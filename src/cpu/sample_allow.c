@@ -148,10 +148,7 @@ const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, 
 SYI_HAS_BUFFER void syi_row_keys(const struct syi_row *r, const struct syi_logits *row,
                                  struct syi_key_stats *stats)
 {
-    void (*keys)(uint32_t *, const void *, size_t, struct syi_key_stats *) =
-        row->type == SY_TYPE_F32   ? r->kernels->keys_f32
-        : row->type == SY_TYPE_F16 ? r->kernels->keys_f16
-                                   : r->kernels->keys_bf16;
+    syi_keys_fn *const keys = r->kernels->keys[syi_float_of(row->type)];
     const size_t n = (size_t)row->n, length = syi_piece_length(row);
     unsigned char buffer[SYI_PIECE * 4];
     for (size_t at = 0; at < n; at += length) {

@@ -10,7 +10,7 @@ static void add_values(struct syi_row *r, const float *value, const int32_t *tok
 {
     uint32_t key[SYI_WEIGH_AT_ONCE];
     struct syi_candidates *c = &r->extra;
-    r->kernels->keys_f32(key, value, n, &r->extra_stats);
+    r->kernels->keys[SYI_FLOAT_F32](key, value, n, &r->extra_stats);
     for (size_t i = 0; i < n; i++)
         if (key[i] != SYI_KEY_MINUS_INF) {
             c->key[c->n] = key[i];

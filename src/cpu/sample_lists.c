@@ -110,9 +110,9 @@ sy_status syi_check_lists(sy_ctx *ctx, const struct syi_token_lists *l, const st
     struct check check = {l, limits->batch, limits->vocab, limits->ascending, n_tasks, found};
     if (l->indptr == NULL)
         return syi_report(ctx, check_list(l, limits->vocab));
-    const sy_status st = check_indptr(ctx, l, limits->batch, limits->filled);
-    if (st != SY_OK || l->token == NULL)
-        return st;
+    SYI_TRY(check_indptr(ctx, l, limits->batch, limits->filled));
+    if (l->token == NULL)
+        return SY_OK;
     syi_parallel(ctx, n_tasks, check_rows, &check);
     return syi_report(ctx, syi_first_bad(found, n_tasks));
 }

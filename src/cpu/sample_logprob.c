@@ -120,7 +120,7 @@ static uint32_t key_in_row(const struct syi_row *r, int64_t token)
         return SYI_KEY_MINUS_INF;
     const float own = syi_load_float(row->x + (size_t)token * syi_float_bytes(row->type), row->type);
     uint32_t key;
-    r->kernels->keys_f32(&key, &own, 1, &stats);
+    r->kernels->keys[SYI_FLOAT_F32](&key, &own, 1, &stats);
     return key;
 }
 

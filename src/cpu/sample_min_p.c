@@ -73,9 +73,7 @@ static void exp_block(const struct walk *w, const unsigned char *x, size_t n, fl
     const struct syi_row *r = w->r;
     uint32_t key[SYI_BLOCK];
     struct syi_key_stats stats = {0, 0};
-    (r->logits.type == SY_TYPE_F32   ? r->kernels->keys_f32
-     : r->logits.type == SY_TYPE_F16 ? r->kernels->keys_f16
-                                     : r->kernels->keys_bf16)(key, x, n, &stats);
+    r->kernels->keys[syi_float_of(r->logits.type)](key, x, n, &stats);
     r->kernels->exp_keys(e, key, n, r->max, r->inv_t);
 }
 

@@ -22,7 +22,7 @@ static void make_noise(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_sample_noise_plan *p = job->plan;
-    const struct syi_noise noise = {p->seed, p->offset, p->stream};
+    const struct syi_noise noise = {p->args.seed, p->args.offset, p->args.stream};
     const int64_t end = syi_part(job->n_groups, job->n_tasks, task + 1);
     for (int64_t group = syi_part(job->n_groups, job->n_tasks, task); group < end; group++) {
         uint32_t word[4];
@@ -30,8 +30,8 @@ static void make_noise(void *data, int task)
         syi_noise_words(&noise, (uint32_t)group, word);
         for (int i = 0; i < 4; i++)
             q[i] = syi_exponential(word[i]);
-        const int64_t rest = p->n - 4 * group;
-        memcpy(p->q + 4 * group * (int64_t)sizeof *q, q, (size_t)(rest < 4 ? rest : 4) * sizeof *q);
+        const int64_t rest = p->args.n - 4 * group;
+        memcpy(p->q.data + 4 * group * (int64_t)sizeof *q, q, (size_t)(rest < 4 ? rest : 4) * sizeof *q);
     }
 }
 
@@ -39,11 +39,11 @@ sy_status syi_cpu_sample_noise(sy_ctx *ctx, const union syi_plan *plan, void *wo
 {
     enum { COST = 16 }; /* a variate takes as long as that many bytes of a copy or more */
     const struct syi_sample_noise_plan *p = &plan->sample_noise;
-    struct job job = {.plan = p, .n_groups = (p->n + 3) / 4};
+    struct job job = {.plan = p, .n_groups = (p->args.n + 3) / 4};
     (void)workspace;
-    if (p->n == 0)
+    if (p->args.n == 0)
         return SY_OK;
-    job.n_tasks = syi_tasks(ctx, job.n_groups, (uint64_t)p->n * sizeof(float) * COST);
+    job.n_tasks = syi_tasks(ctx, job.n_groups, (uint64_t)p->args.n * sizeof(float) * COST);
     syi_parallel(ctx, job.n_tasks, make_noise, &job);
     return SY_OK;
 }

@@ -36,10 +36,7 @@ static SYI_HAS_BUFFER uint64_t exp_strip(const struct syi_weigher *w, size_t str
     const struct syi_logits *row = &w->scan->row;
     const size_t first = strip * STRIP, n = strip_length(w, strip);
     unsigned char buffer[SYI_PIECE * 4];
-    double (*exp_row)(float *, const void *, size_t, float, float) =
-        row->type == SY_TYPE_F32   ? w->kernels->exp_row_f32
-        : row->type == SY_TYPE_F16 ? w->kernels->exp_row_f16
-                                   : w->kernels->exp_row_bf16;
+    syi_exp_row_fn *const exp_row = w->kernels->exp_row[syi_float_of(row->type)];
     syi_weigh_fetch_next(w, first, n);
     if (!syi_any_allowed(row, first, n)) {
         memset(e, 0, n * sizeof *e);

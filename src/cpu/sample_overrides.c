@@ -258,12 +258,11 @@ static sy_status check_sequences(sy_ctx *ctx, const struct syi_sample_overrides_
 {
     const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = false},
                                  sequences = {p->seq_row.n, p->vocab, .ascending = false, .filled = true};
-    sy_status st = p->seq_row.indptr != NULL
-                       ? syi_check_lists(ctx, &p->seq_row, &limits, job->n_tasks, job->found)
-                       : SY_OK;
-    if (st == SY_OK && p->seq.indptr != NULL)
-        st = syi_check_lists(ctx, &p->seq, &sequences, job->n_tasks, job->found);
-    return st;
+    SYI_TRY(p->seq_row.indptr != NULL ? syi_check_lists(ctx, &p->seq_row, &limits, job->n_tasks, job->found)
+                                      : SY_OK);
+    if (p->seq.indptr != NULL)
+        SYI_TRY(syi_check_lists(ctx, &p->seq, &sequences, job->n_tasks, job->found));
+    return SY_OK;
 }
 
 static sy_status check_contents(sy_ctx *ctx, const struct job *job)
@@ -271,17 +270,14 @@ static sy_status check_contents(sy_ctx *ctx, const struct job *job)
     const struct syi_sample_overrides_plan *p = job->plan;
     const struct syi_list_limits limits = {p->batch, p->vocab, .ascending = false};
     const struct syi_token_lists *lists[] = {&p->prompt, &p->output, &p->bias};
-    sy_status st = SY_OK;
-    for (int i = 0; st == SY_OK && i < 3; i++)
-        st = syi_check_lists(ctx, lists[i], &limits, job->n_tasks, job->found);
-    if (st == SY_OK)
-        st = check_sequences(ctx, p, job);
-    if (st == SY_OK)
-        st = syi_check_lists(ctx, &p->stop, &limits, job->n_tasks, job->found);
+    for (int i = 0; i < 3; i++)
+        SYI_TRY(syi_check_lists(ctx, lists[i], &limits, job->n_tasks, job->found));
+    SYI_TRY(check_sequences(ctx, p, job));
+    SYI_TRY(syi_check_lists(ctx, &p->stop, &limits, job->n_tasks, job->found));
     const int64_t items = p->drafts.token.data != NULL ? syi_drafts_items(&p->drafts) : 0;
-    for (int64_t i = 0; st == SY_OK && i < items; i++)
-        st = syi_report(ctx, syi_drafts_bad(&p->drafts, i, p->vocab));
-    return st;
+    for (int64_t i = 0; i < items; i++)
+        SYI_TRY(syi_report(ctx, syi_drafts_bad(&p->drafts, i, p->vocab)));
+    return SY_OK;
 }
 
 sy_status syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
@@ -292,9 +288,7 @@ sy_status syi_cpu_sample_overrides(sy_ctx *ctx, const union syi_plan *plan, void
     take_job(&arena, &job);
     for (int i = 0; i < job.n_tasks; i++)
         job.marks[i] = take_marks(&arena, p);
-    const sy_status st = p->batch > 0 ? check_contents(ctx, &job) : SY_OK;
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(p->batch > 0 ? check_contents(ctx, &job) : SY_OK);
     if (p->batch > 0)
         syi_parallel(ctx, job.n_tasks, build_rows, &job);
     else if (p->drafts.n_rows > 0)

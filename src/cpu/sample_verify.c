@@ -215,14 +215,12 @@ static sy_status check_contents(sy_ctx *ctx, const struct job *job)
                                  rows = {p->rows.batch, p->rows.vocab, .ascending = true};
     const int64_t n = syi_drafts_items(&p->drafts);
     for (int64_t i = 0; i < n; i++) {
-        const sy_status st = syi_report(ctx, syi_drafts_bad(&p->drafts, i, p->rows.vocab));
-        if (st != SY_OK)
-            return st;
+        SYI_TRY(syi_report(ctx, syi_drafts_bad(&p->drafts, i, p->rows.vocab)));
     }
-    sy_status st = syi_check_lists(ctx, &p->stop, &stop, job->n_tasks, job->found);
-    if (st == SY_OK && p->rows.overrides.indptr != NULL && p->rows.batch > 0)
-        st = syi_check_lists(ctx, &p->rows.overrides, &rows, job->n_tasks, job->found);
-    return st;
+    SYI_TRY(syi_check_lists(ctx, &p->stop, &stop, job->n_tasks, job->found));
+    if (p->rows.overrides.indptr != NULL && p->rows.batch > 0)
+        SYI_TRY(syi_check_lists(ctx, &p->rows.overrides, &rows, job->n_tasks, job->found));
+    return SY_OK;
 }
 
 sy_status syi_cpu_sample_verify(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
@@ -235,9 +233,7 @@ sy_status syi_cpu_sample_verify(sy_ctx *ctx, const union syi_plan *plan, void *w
     take_job(&arena, &job);
     for (int i = 0; i < job.n_tasks; i++)
         job.scratch[i] = syi_sample_scratch_of(&arena, &p->rows);
-    const sy_status st = check_contents(ctx, &job);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_contents(ctx, &job));
     syi_parallel(ctx, job.n_tasks, walk_requests, &job);
     const int64_t used = syi_drafts_first(&p->drafts, p->drafts.n_requests);
     const struct syi_draft others = {p->drafts.n_requests, used, p->rows.batch - used};

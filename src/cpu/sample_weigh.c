@@ -53,10 +53,7 @@ static void exp_patterns(const struct syi_weigher *w, float *e, const uint16_t *
 {
     uint32_t key[SYI_WEIGH_AT_ONCE];
     struct syi_key_stats stats = {0, 0};
-    if (w->scan->row.type == SY_TYPE_F16)
-        w->kernels->keys_f16(key, pattern, n, &stats);
-    else
-        w->kernels->keys_bf16(key, pattern, n, &stats);
+    w->kernels->keys[syi_float_of(w->scan->row.type)](key, pattern, n, &stats);
     w->kernels->exp_keys(e, key, n, w->m, w->inv_t);
 }
 
@@ -345,10 +342,7 @@ struct syi_mass syi_weigh_scanned(const struct syi_weigher *w, double sum)
 static SYI_HAS_BUFFER struct syi_mass weigh_by_sum(const struct syi_weigher *w)
 {
     const struct syi_scan *s = w->scan;
-    double (*sum_exp)(const void *, size_t, float, float) =
-        s->row.type == SY_TYPE_F32   ? w->kernels->sum_exp_f32
-        : s->row.type == SY_TYPE_F16 ? w->kernels->sum_exp_f16
-                                     : w->kernels->sum_exp_bf16;
+    syi_sum_exp_fn *const sum_exp = w->kernels->sum_exp[syi_float_of(s->row.type)];
     unsigned char buffer[SYI_PIECE * 4];
     double sum = 0;
     for (size_t i = 0; i < syi_weigh_strips(s->row.n); i++) {

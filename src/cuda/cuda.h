@@ -1,6 +1,6 @@
 /*
- * What libswitchyard and libswitchyard_cuda know of each other. The second is loaded when a context is created for a CUDA
- * device; it exports one function, syi_cuda_library. Both come from one build: `build` must be equal.
+ * What libswitchyard and libswitchyard_cuda know of each other. The second is loaded when a context is created for a
+ * CUDA device; it exports one function, syi_cuda_library. Both come from one build: `build` must be equal.
  */
 #ifndef SYC_CUDA_H
 #define SYC_CUDA_H
@@ -31,6 +31,16 @@ struct syc_device_info {
     uint64_t memory_bytes;
 };
 
+/* The implementations that a call was offered, in the order of its operator's list: what each has against it, a sentence, and at
+   last, with none, the one that runs. n = 0: the operator has no list. */
+enum { SYC_MOST_IMPLEMENTATIONS = 16 };
+struct syc_chosen {
+    int n;
+    struct {
+        const char *name, *why_not;
+    } of[SYC_MOST_IMPLEMENTATIONS];
+};
+
 /* Functions that can fail write a sentence of at most `bytes` bytes. */
 struct syc_library {
     int build;
@@ -58,8 +68,8 @@ struct syc_library {
     sy_status (*own_stream)(struct syc_device *device, char *sentence, size_t bytes);
     /*
      * From begin to end, calls of the context are not run but captured into a graph; everything that allocates or waits
-     * fails. A replay queues the graph `times` times into the context's stream; with `milliseconds` it waits for the end
-     * and measures on the device.
+     * fails. A replay queues the graph `times` times into the context's stream; with `milliseconds` it waits for the
+     * end and measures on the device.
      */
     sy_status (*capture_begin)(struct syc_device *device, char *sentence, size_t bytes);
     sy_status (*capture_end)(struct syc_device *device, struct syc_graph **graph, char *sentence,
@@ -67,6 +77,9 @@ struct syc_library {
     sy_status (*replay)(struct syc_device *device, struct syc_graph *graph, int times, float *milliseconds,
                         char *sentence, size_t bytes);
     void (*graph_free)(struct syc_device *device, struct syc_graph *graph);
+    /* Which implementation a call with this plan takes; what a plan points at is not read. */
+    void (*choose)(const struct syc_device *device, int op, const union syi_plan *plan,
+                   struct syc_chosen *chosen);
 };
 
 #if defined(__GNUC__)
@@ -76,14 +89,20 @@ const struct syc_library *
 syi_cuda_library(void);
 
 /*
- * The same five for tests and benchmarks, in libswitchyard (src/ops/device.c). The status is the context's: its error has a
- * sentence. What a replay finds in contents is returned by sy_ctx_sync.
+ * The same five for tests and benchmarks, in libswitchyard (src/ops/device.c). The status is the context's: its error
+ * has a sentence. What a replay finds in contents is returned by sy_ctx_sync.
  */
 sy_status syi_own_stream(sy_ctx *ctx);
 sy_status syi_capture_begin(sy_ctx *ctx);
 sy_status syi_capture_end(sy_ctx *ctx, void **graph);
 sy_status syi_replay(sy_ctx *ctx, void *graph, int times, float *milliseconds);
 void syi_graph_free(sy_ctx *ctx, void *graph);
+
+/* Which implementation a call takes, and why not those before it: for tests and tools. Validates the arguments, and reads no contents of
+   device tensors. */
+struct syi_op;
+sy_status syi_why(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
+                  struct syc_chosen *chosen);
 
 #ifdef __cplusplus
 }

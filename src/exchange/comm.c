@@ -22,15 +22,15 @@ static void free_default(void *user, void *ptr)
 }
 
 static sy_status reject(const sy_comm_options *o, sy_status status, const char *argument, const char *found,
-                        int64_t value, const char *wanted)
+                        int64_t value, const char *expected)
 {
     if (o->error == NULL || o->error_bytes == 0)
         return status;
     if (found != NULL)
-        snprintf(o->error, o->error_bytes, "sy_comm_create: %s %s, want %s", argument, found, wanted);
+        snprintf(o->error, o->error_bytes, "sy_comm_create: %s %s, want %s", argument, found, expected);
     else
         snprintf(o->error, o->error_bytes, "sy_comm_create: %s is %lld, want %s", argument, (long long)value,
-                 wanted);
+                 expected);
     return status;
 }
 
@@ -203,9 +203,9 @@ static void free_requests(sy_comm *comm)
         if (travel->memory != NULL)
             travel->memory->travel_free(travel);
         syi_block_free(comm, &comm->requests[i].block);
-        struct syi_there *there = &comm->requests[i].own.there;
-        if (there->by != NULL)
-            there->by->forget(there);
+        struct syi_there *device = &comm->requests[i].own.device;
+        if (device->by != NULL)
+            device->by->forget(device);
         syi_block_free(comm, &comm->requests[i].own.block);
     }
 }
@@ -348,15 +348,15 @@ sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes)
     sy_status st = syi_call_begin(&ctx, comm, "sy_comm_reserve");
     if (st == SY_OK)
         st = check_idle(ctx, comm);
-    const struct syi_header mine = {.op = SYI_COMM_RESERVE, .wanted = syi_pages(bytes)};
+    const struct syi_header mine = {.op = SYI_COMM_RESERVE, .requested = syi_pages(bytes)};
     st = syi_call_agree(ctx, comm, &mine, st);
     if (st != SY_OK || comm->local || !comm->sharing[SYI_IN_CPU].on)
         return st;
     const struct syi_header *header = comm->requests[comm->n_requests - 1].header;
-    size_t most = 0;
+    size_t max = 0;
     for (int d = 0; d < comm->n_devices; d++)
-        most = header[d].wanted > most ? header[d].wanted : most;
-    st = syi_stage_grow(comm, most * SYI_PAGE);
+        max = header[d].requested > max ? header[d].requested : max;
+    st = syi_stage_grow(comm, max * SYI_PAGE);
     return st == SY_OK ? st : report(ctx, comm, st);
 }
 

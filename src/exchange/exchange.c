@@ -1,7 +1,5 @@
 /*
- * The engine: advances requests through their steps. Every process does the same steps in the same order, because each
- * decision depends only on data that all of them have. Messages of one kind begin in order of the requests; a request
- * waits for older ones before it sends.
+ * The engine: advances requests through their steps (exchange.h).
  */
 #include "cpu/pool.h"
 #include "kernels/kernels.h"
@@ -204,7 +202,7 @@ static void reject(sy_request *r, const struct syi_notice *of_device, const stru
 {
     const int other = r->verdict.other < 0 ? r->verdict.device : r->verdict.other;
     syi_clear_fault(r->ctx, syi_call_name(r->op));
-    syi_tell_verdict(r->ctx, syi_call_name(r->header[other].op), &r->verdict, of_device, of_other);
+    syi_fail_verdict(r->ctx, syi_call_name(r->header[other].op), &r->verdict, of_device, of_other);
     keep_error(r);
     finish(r, r->verdict.status);
 }
@@ -223,7 +221,7 @@ static sy_status read_and_list(sy_request *r)
     if (r->list_status == SY_OK) {
         syi_exchange_lists(r);
         syi_clear_fault(r->ctx, syi_call_name(r->op));
-        r->list_status = syi_exchange_check_room(r);
+        r->list_status = syi_exchange_check_capacity(r);
     }
     if (r->list_status == SY_OK)
         r->list_status = syi_exchange_check_input(r);
@@ -273,8 +271,8 @@ static void run_local(sy_request *r)
         reject(r, &a, &a);
         return;
     }
-    if (r->there) {
-        syi_exchange_run_there(r);
+    if (r->runs_on_device) {
+        syi_exchange_run_on_device(r);
         return;
     }
     if (!x->routed)
@@ -336,55 +334,55 @@ static sy_status prepare(sy_request *r)
     sy_status st = syi_exchange_reserve(r);
     if (st != SY_OK)
         return st;
-    const bool there = syi_exchange_lists_there(r);
-    r->mine.flags |= there ? SYI_LISTED_THERE : 0;
-    if (there)
+    const bool listed = syi_exchange_lists_on_device(r);
+    r->mine.flags |= listed ? SYI_LISTS_ON_DEVICE : 0;
+    if (listed)
         r->memory->skip(r->ctx);
-    if (there && !tokens && !r->windowed)
+    if (listed && !tokens && !r->windowed)
         syi_exchange_take_whole(r);
-    if (there && tokens && r->windowed && !r->x.routed)
+    if (listed && tokens && r->windowed && !r->x.routed)
         syi_exchange_take_table(r);
     const bool fits = r->direct && r->stage_bytes <= syi_sharing_of(r)->slot_bytes,
-               unlisted = tokens || (r->mine.flags & SYI_WHOLE) != 0; /* staged before the one wait */
-    if (fits && unlisted)
+               needs_no_lists = tokens || (r->mine.flags & SYI_WHOLE) != 0; /* staged before the one wait */
+    if (fits && needs_no_lists)
         st = syi_exchange_stage(r);
     if (on_device)
-        st = syi_exchange_wait_there(r, st);
-    if (st == SY_OK && there && r->x.routed) {
-        st = syi_exchange_check_told(r);
+        st = syi_exchange_wait_device(r, st);
+    if (st == SY_OK && listed && r->x.routed) {
+        st = syi_exchange_check_counts(r);
     } else if (st == SY_OK && knows_choices(r)) {
         if (!r->x.routed)
             syi_routing_order(r);
         st = read_and_list(r);
     }
-    if (st != SY_OK || !r->direct || (fits && unlisted))
+    if (st != SY_OK || !r->direct || (fits && needs_no_lists))
         return st;
     if (fits && (r->listed || r->windowed)) {
         st = stage(r);
         return st == SY_OK ? st : syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
     }
-    r->mine.wanted = syi_pages(r->stage_bytes);
+    r->mine.requested = syi_pages(r->stage_bytes);
     return SY_OK;
 }
 
-static bool any_wanted(const sy_request *r, size_t *most)
+static bool max_requested(const sy_request *r, size_t *max)
 {
-    *most = 0;
+    *max = 0;
     for (int d = 0; d < r->comm->n_devices; d++)
-        *most = r->header[d].wanted > *most ? r->header[d].wanted : *most;
-    return *most > 0;
+        *max = r->header[d].requested > *max ? r->header[d].requested : *max;
+    return *max > 0;
 }
 
 /* The device lists no rows after all: choices that it was to validate are read here, and all agree once more. */
-static void list_here(sy_request *r, sy_status st)
+static void list_in_host(sy_request *r, sy_status st)
 {
-    if (st == SY_OK && (r->mine.flags & SYI_LISTED_THERE) != 0)
+    if (st == SY_OK && (r->mine.flags & SYI_LISTS_ON_DEVICE) != 0)
         st = syi_exchange_read_choices(r);
     if (st != SY_OK && r->mine.status == SY_OK)
         syi_exchange_note_error(r->ctx, &r->notice);
     syi_exchange_leave_table(r);
     r->by_device = false;
-    r->mine.flags &= (uint8_t)~SYI_LISTED_THERE;
+    r->mine.flags &= (uint8_t)~SYI_LISTS_ON_DEVICE;
     r->mine.status = (uint8_t)st;
     enter(r, SYI_STEP_MESSAGE);
 }
@@ -396,17 +394,17 @@ static void use_messages(sy_request *r)
     if (r->direct) {
         st = syi_exchange_reserve(r);
         if (st == SY_OK && r->memory->on_device && gathers_table(r))
-            st = syi_exchange_table_again(r);
+            st = syi_exchange_reread_table(r);
         if (st == SY_OK && r->listed)
             syi_exchange_lists(r);
     }
-    list_here(r, st);
+    list_in_host(r, st);
 }
 
 static enum syi_step stage_or_list(const sy_request *r)
 {
-    size_t most;
-    return r->direct && any_wanted(r, &most) ? SYI_STEP_GROW : SYI_STEP_TABLE;
+    size_t max;
+    return r->direct && max_requested(r, &max) ? SYI_STEP_GROW : SYI_STEP_TABLE;
 }
 
 static sy_status step_header(sy_request *r)
@@ -423,8 +421,9 @@ static sy_status step_header(sy_request *r)
             comm->sequence = r->header[d].sequence + 1;
     if (r->verdict.status != SY_OK) {
         enter(r, SYI_STEP_REJECTED);
-        if (syi_exchange_some_list_there(r)) /* faults of choices come before what processes disagree about */
-            list_here(r, (sy_status)r->mine.status);
+        if (syi_exchange_some_list_on_device(
+                r)) /* faults of choices come before what processes disagree about */
+            list_in_host(r, (sy_status)r->mine.status);
         return SY_OK;
     }
     comm->compared = true;
@@ -432,7 +431,7 @@ static sy_status step_header(sy_request *r)
         finish(r, SY_OK);
         return SY_OK;
     }
-    r->by_device = syi_exchange_all_list_there(r);
+    r->by_device = syi_exchange_all_list_on_device(r);
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
         return reject_damaged(r, damaged);
@@ -450,8 +449,8 @@ static sy_status step_header(sy_request *r)
         use_messages(r);
         return SY_OK;
     }
-    if (!r->by_device && syi_exchange_some_list_there(r))
-        list_here(r, SY_OK);
+    if (!r->by_device && syi_exchange_some_list_on_device(r))
+        list_in_host(r, SY_OK);
     else
         enter(r, stage_or_list(r));
     return SY_OK;
@@ -461,7 +460,7 @@ static sy_status step_header(sy_request *r)
 static sy_status step_grow(sy_request *r)
 {
     sy_comm *comm = r->comm;
-    size_t most = 0;
+    size_t max = 0;
     if (r->posted) {
         syi_stage_attach(comm, r->ctx);
         enter(r, SYI_STEP_ATTACH);
@@ -469,12 +468,12 @@ static sy_status step_grow(sy_request *r)
     }
     if (!may_enter(r, SYI_STEP_DONE))
         return SY_OK;
-    any_wanted(r, &most);
-    if (most * SYI_PAGE <= syi_sharing_of(r)->slot_bytes) {
+    max_requested(r, &max);
+    if (max * SYI_PAGE <= syi_sharing_of(r)->slot_bytes) {
         enter(r, SYI_STEP_STAGE);
         return SY_OK;
     }
-    syi_stage_begin(comm, r->ctx, r->memory->on_device ? r->memory : NULL, most * SYI_PAGE);
+    syi_stage_begin(comm, r->ctx, r->memory->on_device ? r->memory : NULL, max * SYI_PAGE);
     return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->share, sizeof comm->share, comm->shares, NULL);
 }
 
@@ -504,7 +503,7 @@ static sy_status step_stage(sy_request *r)
     }
     if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed && !r->by_device)
         r->mine.status = (uint8_t)read_and_list(r);
-    const sy_status st = r->mine.wanted > 0 && r->mine.status == SY_OK ? stage(r) : SY_OK;
+    const sy_status st = r->mine.requested > 0 && r->mine.status == SY_OK ? stage(r) : SY_OK;
     if (st != SY_OK)
         return break_device(r, st);
     return post_header(r, SY_CHANNEL_CONTROL);
@@ -533,7 +532,7 @@ static sy_status post_table(sy_request *r)
         return post(r, SY_CHANNEL_TABLE, x->axis, r->starts, (size_t)x->n_positions * sizeof *r->starts,
                     r->raw, NULL);
     /* What was read of a device is of another call by now. */
-    const sy_status st = r->tabled ? SY_OK : syi_exchange_table_again(r);
+    const sy_status st = r->tabled ? SY_OK : syi_exchange_reread_table(r);
     if (st != SY_OK)
         return break_device(r, st);
     for (int p = 0; p < x->n_positions; p++)
@@ -641,7 +640,7 @@ static sy_status step_rows(sy_request *r)
         if (!may_move(r) || syi_routing_busy(r))
             return SY_OK;
         r->packing = r->by_device;
-        st = r->by_device ? syi_exchange_queue_there(r) : move_listed(r);
+        st = r->by_device ? syi_exchange_queue_on_device(r) : move_listed(r);
     }
     bool ready = r->step == SYI_STEP_ROWS;
     if (st == SY_OK && r->packing)
@@ -649,7 +648,7 @@ static sy_status step_rows(sy_request *r)
     if (st != SY_OK || !ready)
         return break_device(r, st);
     if (r->by_device) {
-        syi_exchange_told(r);
+        syi_exchange_read_counts(r);
         if (r->verdict.status == SY_OK)
             become_routed(r);
     }
@@ -695,7 +694,7 @@ static sy_status (*const steps[])(sy_request *r) = {
     [SYI_STEP_MESSAGE] = step_message,     [SYI_STEP_TABLE] = step_table,
     [SYI_STEP_AGREED] = step_agreed,       [SYI_STEP_ROWS] = step_rows,
     [SYI_STEP_FENCE] = step_fence,         [SYI_STEP_REJECTED] = step_rejected,
-    [SYI_STEP_QUEUED] = syi_exchange_look,
+    [SYI_STEP_QUEUED] = syi_exchange_poll,
 };
 
 bool syi_exchange_captured(const sy_request *r)
@@ -763,7 +762,7 @@ void syi_exchange_begin(sy_request *r, sy_status validated)
     sy_status st = validated;
     sy_comm *comm = r->comm;
     if (st == SY_OK && comm->local)
-        st = r->there ? syi_exchange_reserve_there(r) : syi_exchange_reserve(r);
+        st = r->runs_on_device ? syi_exchange_reserve_on_device(r) : syi_exchange_reserve(r);
     else if (st == SY_OK && syi_call_moves_rows(r))
         st = prepare(r);
     if (st != SY_OK)

@@ -1,6 +1,33 @@
 /*
- * One exchange: the input of the engine from the two operators, the routing it makes, and its request. The engine
- * (exchange.c) advances a request through its steps; exchange_rows.c moves the rows.
+ * The operators between devices after their check. A device has a position in its group; a group is the mesh, a column or a row of it.
+ *
+ *     request --- shard 0, 1, ...    the tensors of each device of this process, and where its output rows come from (`pick`)
+ *        |------- header [D]         what every device has sent: hashes, numbers of tokens, the place of its rows
+ *        |------- by --> routing     hosts of every expert, choices of every token of a group; `own`, or one that the caller keeps
+ *        |------- sends, receives    rows by position, made only where rows are packed or sent in messages
+ *        `------- travel             memory on a device through which packed rows are sent
+ *
+ *     pick (position, row) -> source[position] -> a tensor of this process | a window or stage of another, in shared memory | a message
+ *
+ * A request advances through its steps in this order; those in brackets are skipped where nothing needs them:
+ *
+ *     HEADER -> [GROW -> ATTACH -> STAGE] -> TABLE -> [AGREED] -> ROWS -> [FENCE] -> DONE
+ *       |          `--- sharing failed: MESSAGE ---^      |
+ *       `---- a process rejects, or headers differ -------`--> REJECTED -> DONE        in one process: QUEUED (on a device) -> DONE
+ *
+ * Invariants
+ * - All processes take the same steps: every decision depends only on data that all of them have. What one process chooses alone (its slot
+ *   of the stage, the order in which it frees requests) identifies no message.
+ * - Messages of one kind begin in order of the requests; a request waits for older ones before it sends.
+ * - Everything is allocated and laid out before the header is sent (syi_exchange_reserve): only the transport or a device can fail later,
+ *   which breaks the comm.
+ * - Nothing is written to an output before all processes agree, and memory that a header names is checked before it is read.
+ *
+ * Terms: a window is memory of sy_comm_alloc, whose rows are read in place; the stage is shared memory into which other rows are copied,
+ * one slot for each request; a table has the choices of a device's tokens; a fence ends when all processes have read.
+ *
+ * exchange.c has the steps, request.c the calls, routing.c routings, exchange_rows.c lists and rows in shared memory, exchange_messages.c
+ * rows in messages, exchange_tables.c the other outputs, exchange_counts.c sizes and rejections, exchange_device.c what a device runs.
  */
 #ifndef SYI_EXCHANGE_H
 #define SYI_EXCHANGE_H
@@ -19,7 +46,7 @@ struct syi_exchange {
     sy_a2a_order order;
     int64_t batch, run; /* B, S of a device; 0: only B*S is known */
     int64_t interleave; /* S where a group's tokens are interleaved, else 0 */
-    int64_t most;       /* tokens of a device, at most; exactly unless ragged */
+    int64_t max_tokens; /* of a device; exactly so many unless ragged */
     bool ragged;
     struct syi_a2a_rule rule;   /* of replicas */
     int64_t n_slots, n_experts; /* K, E */
@@ -37,7 +64,7 @@ struct syi_exchange {
     int num_links;
     sy_topology topology;
     struct syi_rows mapping; /* [copies,E,D] */
-    bool mapping_here;       /* in CPU memory, wherever other tensors are */
+    bool mapping_in_cpu;     /* in CPU memory, wherever other tensors are */
     int64_t n_copies;
     sy_routing *routing; /* of the caller: an input if `routed`, else an output; NULL: none */
     bool routed;         /* the routing is given: no table of choices is read or gathered */
@@ -54,8 +81,8 @@ struct syi_a2a_span {
 /* The data of one device of this process. */
 struct syi_a2a_shard {
     int device;
-    int64_t n_tokens;    /* own tokens */
-    int64_t room, table; /* rows of the tokens tensor, of the table of choices */
+    int64_t n_tokens;        /* own tokens */
+    int64_t capacity, table; /* rows of the tokens tensor, of the table of choices */
     struct syi_rows from[SY_A2A_MAX_PLANES], to[SY_A2A_MAX_PLANES];
     struct syi_rows
         dense; /* where rows become codes: rows of numbers; from[0] and the last of `from` are made of them */
@@ -85,12 +112,12 @@ struct syi_a2a_shard {
 struct sy_routing {
     sy_comm *comm;
     bool filled;
-    bool on_device;         /* its choices are in `there` */
-    bool fetched;           /* and in CPU memory, too */
-    struct syi_there there; /* swapped between processes only: graphs may use it */
-    uint64_t epoch;         /* sequence number of the dispatch that filled it */
-    struct syi_block block; /* of everything below */
-    struct syi_exchange of; /* the call that made it */
+    bool on_device;          /* its choices are in `device` */
+    bool fetched;            /* and in CPU memory, too */
+    struct syi_there device; /* swapped between processes only: graphs may use it */
+    uint64_t epoch;          /* sequence number of the dispatch that filled it */
+    struct syi_block block;  /* of everything below */
+    struct syi_exchange of;  /* the call that made it */
     struct syi_a2a_hosts hosts;
     struct syi_a2a_replicas replicas; /* with a rule; `choice` then holds pairs */
     unsigned char *mapping;           /* [E,D] the hosts were read from */
@@ -127,13 +154,13 @@ struct sy_request {
     int slot;          /* of the stage. Each process chooses it on its own: it identifies no message */
     uint64_t sequence; /* number of the call, the same in all processes: identifies its messages */
     enum syi_step step;
-    bool posted;    /* the step's message has been sent */
-    bool packing;   /* rows on a device are being packed, or read in place */
-    bool tabled;    /* mine_raw is filled */
-    bool blocking;  /* the caller has no request: nothing waits for a device */
-    bool there;     /* it runs on the device of its tensors, see exchange_device.c */
-    bool by_device; /* between processes: the device lists the rows, in all of them */
-    bool marked;    /* `mark` ends when it has */
+    bool posted;         /* the step's message has been sent */
+    bool packing;        /* rows on a device are being packed, or read in place */
+    bool tabled;         /* mine_raw is filled */
+    bool blocking;       /* the caller has no request: nothing waits for a device */
+    bool runs_on_device; /* the whole call: see exchange_device.c */
+    bool by_device;      /* between processes: the device lists the rows, in all of them */
+    bool marked;         /* `mark` ends when it has */
     struct syi_mark mark;
     const struct syi_exchange_op *kind; /* its operator */
     bool chosen;                        /* choices were read while they were validated */
@@ -211,7 +238,7 @@ struct syi_exchange_op {
     /* Between processes, on a device: validates the choices of this process, which `contents` has not read; NULL: there are none. */
     sy_status (*choices)(sy_ctx *ctx, sy_request *request);
     /* The sentence of what a device found in those of all processes; NULL likewise. */
-    sy_status (*tell)(sy_ctx *ctx, const struct syi_found *found);
+    sy_status (*fail_found)(sy_ctx *ctx, const struct syi_found *found);
     /* The fault that a device has reported, if any. */
     sy_status (*poll)(sy_ctx *ctx);
 };
@@ -314,8 +341,8 @@ static inline struct syi_row_codes_plan syi_exchange_codes(const struct syi_exch
 }
 
 /* Rows of a device with so many experts, at most. false: more than INT32_MAX. */
-static inline bool syi_exchange_most_rows(const struct syi_exchange *x, int64_t n_tokens, int64_t n_local,
-                                          int64_t *rows)
+static inline bool syi_exchange_max_rows(const struct syi_exchange *x, int64_t n_tokens, int64_t n_local,
+                                         int64_t *rows)
 {
     if (x->layout == SY_LAYOUT_EXPERT && x->expert_rows > 0)
         return syi_mul(n_local, x->expert_rows, rows) && *rows <= INT32_MAX;
@@ -338,8 +365,8 @@ void syi_exchange_note_counts(sy_request *request, struct syi_notice *notice);
 sy_status syi_exchange_check_experts(sy_request *request);
 
 /* Finds a device of this process whose rows do not fit into its outputs; the same for a combine's input in these layouts. */
-sy_status syi_exchange_check_room(sy_request *request);
-sy_status syi_exchange_fail_room(sy_request *request, int device, int64_t room, int64_t rows);
+sy_status syi_exchange_check_capacity(sy_request *request);
+sy_status syi_exchange_fail_capacity(sy_request *request, int device, int64_t capacity, int64_t rows);
 sy_status syi_exchange_fail_experts(sy_request *request, int device, int64_t place, int64_t rows);
 sy_status syi_exchange_check_input(sy_request *request);
 
@@ -349,7 +376,7 @@ void syi_exchange_describe(const sy_request *request, const struct syi_exchange 
                            const struct syi_a2a_shard *shard, struct syi_notice *notice);
 
 /* The sentence of SYI_BAD_TABLES_DIFFER, found on a device, in the words of a mesh in CPU memory. */
-sy_status syi_exchange_tell_tables(sy_ctx *ctx, const char *op, const struct syi_found *found);
+sy_status syi_exchange_fail_tables(sy_ctx *ctx, const char *op, const struct syi_found *found);
 
 /* Other calls end when all processes have agreed. */
 static inline bool syi_call_moves_rows(const sy_request *request)
@@ -360,26 +387,26 @@ static inline bool syi_call_moves_rows(const sy_request *request)
 /* ---- On a device (exchange_device.c) ------------------------------------------------------------------- */
 
 /* Once the first device's arguments are checked; and again, with the routing, when replicas are known. */
-bool syi_exchange_runs_there(const sy_request *request, const sy_routing *by);
-sy_status syi_exchange_reserve_there(sy_request *request);
-void syi_exchange_run_there(sy_request *request); /* queues it */
-sy_status syi_exchange_look(sy_request *request); /* the step of a queued request: whether it has ended */
-void syi_exchange_sync(sy_request *request);      /* waits until it has */
+bool syi_exchange_runs_on_device(const sy_request *request, const sy_routing *by);
+sy_status syi_exchange_reserve_on_device(sy_request *request);
+void syi_exchange_run_on_device(sy_request *request); /* queues it */
+sy_status syi_exchange_poll(sy_request *request);     /* the step of a queued request: whether it has ended */
+void syi_exchange_sync(sy_request *request);          /* waits until it has */
 
 /* Between processes: whether this one can list rows there; queues that, and what reads them in place; once that has ended, whether
    they and the choices are good: the verdict of the request. */
-bool syi_exchange_lists_there(const sy_request *request);
-sy_status syi_exchange_queue_there(sy_request *request);
-void syi_exchange_told(sy_request *request);
+bool syi_exchange_lists_on_device(const sy_request *request);
+sy_status syi_exchange_queue_on_device(sy_request *request);
+void syi_exchange_read_counts(sy_request *request);
 
 /* What was queued on a device is written, so faults of earlier calls are known; the choices of this process are read, unless its
    device lists them. */
-sy_status syi_exchange_wait_there(sy_request *request, sy_status staged);
+sy_status syi_exchange_wait_device(sy_request *request, sy_status staged);
 sy_status syi_exchange_read_choices(sy_request *request); /* and validated, by the host */
-bool syi_exchange_some_list_there(const sy_request *request);
+bool syi_exchange_some_list_on_device(const sy_request *request);
 sy_status
-syi_exchange_check_told(sy_request *request); /* by a routing that a device has filled, whether rows fit */
-bool syi_exchange_all_list_there(const sy_request *request);
+syi_exchange_check_counts(sy_request *request); /* by a routing that a device has filled, whether rows fit */
+bool syi_exchange_all_list_on_device(const sy_request *request);
 struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing); /* of the dispatch that filled it */
 
 /* Of exchange.c: ends a request, with the sentence of the context. */
@@ -448,9 +475,9 @@ sy_status syi_exchange_pack(sy_request *request);
 sy_status syi_exchange_reading(sy_request *request);
 sy_status syi_exchange_packed(sy_request *request, bool *done);
 
-void syi_exchange_table(sy_request *request);            /* the indices of this process, to be sent */
-sy_status syi_exchange_table_again(sy_request *request); /* the same, read from the device once more */
-sy_status syi_exchange_post(sy_request *request);        /* sends rows, and receives them */
-sy_status syi_exchange_landed(sy_request *request);      /* they have arrived */
+void syi_exchange_table(sy_request *request);             /* the indices of this process, to be sent */
+sy_status syi_exchange_reread_table(sy_request *request); /* the same, read from the device once more */
+sy_status syi_exchange_post(sy_request *request);         /* sends rows, and receives them */
+sy_status syi_exchange_landed(sy_request *request);       /* they have arrived */
 
 #endif

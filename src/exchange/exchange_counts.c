@@ -10,7 +10,7 @@ int64_t syi_exchange_tokens_at(const sy_request *r, int device)
 {
     if (r->comm->local)
         return r->shard[device].n_tokens;
-    return r->x.ragged ? (int64_t)r->header[device].tokens : r->x.most;
+    return r->x.ragged ? (int64_t)r->header[device].tokens : r->x.max_tokens;
 }
 
 int64_t syi_exchange_group_tokens(const sy_request *r, int device)
@@ -33,7 +33,7 @@ struct syi_verdict syi_exchange_validate_counts(const sy_request *r)
         const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
         if (combine && h->table != tokens)
             return (struct syi_verdict){SY_ERR_MISMATCH, d, -1, SYI_TOKENS};
-        if (!combine && (h->table < tokens || (x->layout == SY_LAYOUT_PADDED && h->room < tokens)))
+        if (!combine && (h->table < tokens || (x->layout == SY_LAYOUT_PADDED && h->capacity < tokens)))
             return (struct syi_verdict){SY_ERR_CAPACITY, d, -1, SYI_SAME};
     }
     return (struct syi_verdict){SY_OK, 0, -1, SYI_SAME};
@@ -46,7 +46,7 @@ void syi_exchange_note_counts(sy_request *r, struct syi_notice *notice)
     const struct syi_header *h = &r->header[d];
     const int64_t tokens = syi_exchange_group_tokens(r, d);
     const bool table = h->table < tokens || x->id == SYI_ALL_TO_ALL_COMBINE;
-    const int64_t found = table ? (int64_t)h->table : (int64_t)h->room;
+    const int64_t found = table ? (int64_t)h->table : (int64_t)h->capacity;
     const char *what = x->id == SYI_ALL_TO_ALL_COMBINE ? "expert_metadata"
                        : table                         ? "metadata or present"
                                                        : "tokens";
@@ -59,12 +59,12 @@ void syi_exchange_note_counts(sy_request *r, struct syi_notice *notice)
     syi_exchange_note_error(r->ctx, notice);
 }
 
-sy_status syi_exchange_fail_room(sy_request *r, int device, int64_t room, int64_t rows)
+sy_status syi_exchange_fail_capacity(sy_request *r, int device, int64_t capacity, int64_t rows)
 {
     r->ctx->device = device + 1;
-    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "tokens", room, rows);
-    const sy_status st =
-        syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld", (long long)room, (long long)rows);
+    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "tokens", capacity, rows);
+    const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld", (long long)capacity,
+                                     (long long)rows);
     r->ctx->device = 0;
     return st;
 }
@@ -111,20 +111,20 @@ sy_status syi_exchange_check_experts(sy_request *r)
             st = syi_exchange_fail_experts(r, shard->device, place, r->expert_counts[place]);
         else if (x->id == SYI_ALL_TO_ALL_COMBINE)
             st = check_input_rows(r, shard, rows);
-        else if (rows > shard->room)
-            st = syi_exchange_fail_room(r, shard->device, shard->room, rows);
+        else if (rows > shard->capacity)
+            st = syi_exchange_fail_capacity(r, shard->device, shard->capacity, rows);
     }
     return st;
 }
 
-sy_status syi_exchange_check_room(sy_request *r)
+sy_status syi_exchange_check_capacity(sy_request *r)
 {
     if (r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
         return SY_OK;
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
-        if (shard->n_rows > shard->room)
-            return syi_exchange_fail_room(r, shard->device, shard->room, shard->n_rows);
+        if (shard->n_rows > shard->capacity)
+            return syi_exchange_fail_capacity(r, shard->device, shard->capacity, shard->n_rows);
     }
     return SY_OK;
 }
@@ -151,7 +151,7 @@ bool syi_exchange_may_overflow(const sy_request *r)
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
     if (x->layout == SY_LAYOUT_EXPERT && !x->routed && x->expert_rows > 0 &&
-        x->expert_rows < x->most * x->n_positions)
+        x->expert_rows < x->max_tokens * x->n_positions)
         return true; /* as many tokens can name an expert; also without checks, or processes would wait for rows */
     if (comm->options.check == SY_CHECK_NONE && !r->direct)
         return false;
@@ -159,9 +159,9 @@ bool syi_exchange_may_overflow(const sy_request *r)
     if (x->layout == SY_LAYOUT_PADDED || (combine && !x->ragged) || x->routed)
         return false; /* those were checked with the headers */
     for (int d = 0; !combine && d < comm->n_devices; d++) {
-        int64_t most;
-        if (!syi_exchange_most_rows(x, x->most * x->n_positions, r->by->hosts.n_local[d], &most) ||
-            most > (int64_t)r->header[d].room)
+        int64_t max;
+        if (!syi_exchange_max_rows(x, x->max_tokens * x->n_positions, r->by->hosts.n_local[d], &max) ||
+            max > (int64_t)r->header[d].capacity)
             return true;
     }
     return combine;
@@ -179,14 +179,14 @@ static void describe(struct syi_notice *notice, int device, const char *op, int6
              (long long)c->row_bytes, axes[c->axis], memory);
 }
 
-sy_status syi_exchange_tell_tables(sy_ctx *ctx, const char *op, const struct syi_found *found)
+sy_status syi_exchange_fail_tables(sy_ctx *ctx, const char *op, const struct syi_found *found)
 {
     const struct syi_table_call c = syi_call_of_tables(found);
     const struct syi_verdict verdict = {SY_ERR_MISMATCH, (int)found->value, (int)found->limit, SYI_TABLE};
     struct syi_notice a, b;
     describe(&a, verdict.device, op, c.tokens, &c, "cuda");
     describe(&b, verdict.other, op, c.other_tokens, &c, "cuda");
-    syi_tell_verdict(ctx, op, &verdict, &a, &b);
+    syi_fail_verdict(ctx, op, &verdict, &a, &b);
     return verdict.status;
 }
 

@@ -1,5 +1,5 @@
 /*
- * Exchanges of tensors on a device that run there (base/mesh_device.h): of a mesh inside one process the whole call, in the order of
+ * Exchanges of tensors on a device that its kernels execute (base/mesh_device.h): of a mesh inside one process the whole call, in the order of
  * the context's stream; between processes that map each other's memory all but the agreement.
  */
 #include "exchange/exchange.h"
@@ -50,12 +50,12 @@ static struct syi_a2a_plan plan_of(const sy_comm *comm, const struct syi_exchang
     return plan;
 }
 
-bool syi_exchange_runs_there(const sy_request *r, const sy_routing *by)
+bool syi_exchange_runs_on_device(const sy_request *r, const sy_routing *by)
 {
     const struct syi_exchange *x = &r->x;
     if (!r->comm->local || device_of(r) == NULL || (x->routed && !x->routing->on_device))
         return false;
-    const struct syi_a2a_plan plan = plan_of(r->comm, x, by, x->most * r->comm->n_devices, r->sequence);
+    const struct syi_a2a_plan plan = plan_of(r->comm, x, by, x->max_tokens * r->comm->n_devices, r->sequence);
     return device_of(r)->can(&plan);
 }
 
@@ -75,7 +75,7 @@ static void lay_out(const sy_request *r, struct syi_arena *arena, struct syi_a2a
     *need = counts_rows(r) ? syi_take(arena, n * sizeof **need) : NULL;
 }
 
-sy_status syi_exchange_reserve_there(sy_request *r)
+sy_status syi_exchange_reserve_on_device(sy_request *r)
 {
     struct syi_arena arena = {NULL, 0};
     struct syi_a2a_device *device;
@@ -104,7 +104,7 @@ static void fill_shard(const struct syi_a2a_shard *shard, struct syi_a2a_device 
     memcpy(to->to, shard->to, sizeof to->to);
 }
 
-/* Of another process: what is read there. */
+/* Of another process: what is read of it. */
 static void fill_other(const sy_request *r, int device, struct syi_a2a_device *to)
 {
     const int64_t row_bytes = r->x.n_slots * (int64_t)syi_index_bytes(r->x.index_type);
@@ -135,7 +135,9 @@ static int64_t fill_devices(const sy_request *r, struct syi_a2a_device *device)
         to->before = order->first[position];
         to->group_tokens = syi_order_tokens(order);
         to->table_first = table_first;
-        to->room = !comm->local ? (int64_t)r->header[d].room : combine ? shard->input_rows : shard->room;
+        to->room = !comm->local ? (int64_t)r->header[d].capacity
+                   : combine    ? shard->input_rows
+                                : shard->capacity;
         to->group = group;
         to->position = position;
         first += to->n_tokens;
@@ -157,7 +159,8 @@ static sy_status queue(sy_request *r)
     plan.device = device;
     plan.need = need;
     plan.local = r->by->hosts.local;
-    const sy_status st = device_of(r)->run(r->ctx, &plan, r->x.routing != NULL ? &r->x.routing->there : NULL);
+    const sy_status st =
+        device_of(r)->run(r->ctx, &plan, r->x.routing != NULL ? &r->x.routing->device : NULL);
     if (st == SY_OK)
         syi_routing_give(r);
     return st;
@@ -211,7 +214,7 @@ static void end(sy_request *r, bool skipped)
 }
 
 /* Whether it has ended; wait: when it has. */
-static sy_status look(sy_request *r, bool wait)
+static sy_status poll_mark(sy_request *r, bool wait)
 {
     bool done = true, skipped = false;
     const sy_status st = r->marked ? device_of(r)->reached(r->ctx, &r->mark, wait, &done, &skipped) : SY_OK;
@@ -222,19 +225,19 @@ static sy_status look(sy_request *r, bool wait)
     return SY_OK;
 }
 
-sy_status syi_exchange_look(sy_request *r)
+sy_status syi_exchange_poll(sy_request *r)
 {
-    return look(r, false);
+    return poll_mark(r, false);
 }
 
 void syi_exchange_sync(sy_request *r)
 {
     if (r->step == SYI_STEP_QUEUED)
-        look(r, true);
+        poll_mark(r, true);
 }
 
 /* Later calls of the context come after it, so its routing may be used at once. */
-void syi_exchange_run_there(sy_request *r)
+void syi_exchange_run_on_device(sy_request *r)
 {
     const bool waits = r->ctx->synchronous || r->ctx->trace != NULL;
     sy_status st = queue(r);
@@ -248,14 +251,14 @@ void syi_exchange_run_there(sy_request *r)
     r->routed = true;
     r->step = SYI_STEP_QUEUED;
     if (waits || !r->marked)
-        look(r, true);
+        poll_mark(r, true);
 }
 
 /* ---- Between processes -------------------------------------------------------------------------------- */
 
 /* Of one group, so that all processes see whether rows fit. A combine has a routing; where its rows are copied for
    others, they are copied whole, of which PADDED has too many. */
-bool syi_exchange_lists_there(const sy_request *r)
+bool syi_exchange_lists_on_device(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
@@ -265,48 +268,50 @@ bool syi_exchange_lists_there(const sy_request *r)
         (combine && !(x->routed && (r->windowed || x->layout != SY_LAYOUT_PADDED))))
         return false;
     r->memory->place(r->ctx, &ordinal, &stream);
-    if (x->routed && !(x->routing->on_device && x->routing->there.ordinal == ordinal))
+    if (x->routed && !(x->routing->on_device && x->routing->device.ordinal == ordinal))
         return false;
-    const struct syi_a2a_plan plan = plan_of(r->comm, x, r->by, x->most * x->n_positions, r->sequence);
+    const struct syi_a2a_plan plan = plan_of(r->comm, x, r->by, x->max_tokens * x->n_positions, r->sequence);
     return device_of(r)->can(&plan);
 }
 
-sy_status syi_exchange_queue_there(sy_request *r)
+sy_status syi_exchange_queue_on_device(sy_request *r)
 {
     struct syi_a2a_plan plan = plan_of(r->comm, &r->x, r->by, fill_devices(r, r->devices), r->sequence);
     plan.device = r->devices;
     plan.local = r->by->hosts.local;
-    struct syi_there *there = r->x.routed ? &r->x.routing->there : &r->own.there;
-    const sy_status st = device_of(r)->run(r->ctx, &plan, there);
+    struct syi_there *routing = r->x.routed ? &r->x.routing->device : &r->own.device;
+    const sy_status st = device_of(r)->run(r->ctx, &plan, routing);
     return st == SY_OK ? r->memory->mark(r->ctx, &r->travel) : st;
 }
 
 /* All processes have the same counts, and reach the same verdict. */
-void syi_exchange_told(sy_request *r)
+void syi_exchange_read_counts(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     struct syi_a2a_shard *shard = &r->shard[0];
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, counted = !combine && x->layout != SY_LAYOUT_PADDED;
     const struct syi_found *found =
-        combine || x->routed ? NULL : syi_told_found(r->own.there.told, r->comm->n_devices);
+        combine || x->routed ? NULL : syi_told_found(r->own.device.told, r->comm->n_devices);
     if (found != NULL && found->bad != SYI_GOOD) {
         syi_clear_fault(r->ctx, syi_call_name(r->op));
-        r->verdict = (struct syi_verdict){r->kind->tell(r->ctx, found), (int)found->device - 1, -1, SYI_SAME};
+        r->verdict =
+            (struct syi_verdict){r->kind->fail_found(r->ctx, found), (int)found->device - 1, -1, SYI_SAME};
         syi_exchange_note_error(r->ctx, &r->notice);
         return;
     }
     for (int d = 0; counted && !x->routed && d < r->comm->n_devices; d++) {
-        const int64_t need = r->own.need[d] = r->own.there.told[d], room = (int64_t)r->header[d].room;
+        const int64_t need = r->own.need[d] = r->own.device.told[d],
+                      capacity = (int64_t)r->header[d].capacity;
         int64_t key, rows;
         const bool overfull = syi_is_overfull(need, &key, &rows);
-        if (r->verdict.status != SY_OK || (!overfull && need <= room))
+        if (r->verdict.status != SY_OK || (!overfull && need <= capacity))
             continue;
         const struct syi_a2a_hosts *hosts = syi_routing_hosts(r->by);
         syi_clear_fault(r->ctx, syi_call_name(r->op));
         const sy_status st =
             overfull ? syi_exchange_fail_experts(
                            r, d, hosts->local[hosts->owner != NULL ? key : d * hosts->n_experts + key], rows)
-                     : syi_exchange_fail_room(r, d, room, need);
+                     : syi_exchange_fail_capacity(r, d, capacity, need);
         r->verdict = (struct syi_verdict){st, d, -1, SYI_SAME};
         syi_exchange_note_error(r->ctx, &r->notice);
     }
@@ -315,13 +320,13 @@ void syi_exchange_told(sy_request *r)
                               : syi_order_tokens(&r->by->group[0].order);
 }
 
-sy_status syi_exchange_wait_there(sy_request *r, sy_status staged)
+sy_status syi_exchange_wait_device(sy_request *r, sy_status staged)
 {
     sy_status st = staged == SY_OK ? r->memory->wait(r->ctx) : staged;
     if (st != SY_OK)
         return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
     st = r->kind->poll(r->ctx);
-    return st == SY_OK && (r->mine.flags & SYI_LISTED_THERE) == 0 ? syi_exchange_read_choices(r) : st;
+    return st == SY_OK && (r->mine.flags & SYI_LISTS_ON_DEVICE) == 0 ? syi_exchange_read_choices(r) : st;
 }
 
 sy_status syi_exchange_read_choices(sy_request *r)
@@ -334,27 +339,27 @@ sy_status syi_exchange_read_choices(sy_request *r)
     return st;
 }
 
-bool syi_exchange_some_list_there(const sy_request *r)
+bool syi_exchange_some_list_on_device(const sy_request *r)
 {
     bool some = false;
     for (int d = 0; d < r->comm->n_devices; d++)
-        some = some || (r->header[d].flags & SYI_LISTED_THERE) != 0;
+        some = some || (r->header[d].flags & SYI_LISTS_ON_DEVICE) != 0;
     return some;
 }
 
-sy_status syi_exchange_check_told(sy_request *r)
+sy_status syi_exchange_check_counts(sy_request *r)
 {
     const bool counted = r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout != SY_LAYOUT_PADDED;
     r->shard[0].n_rows = counted ? r->by->need[r->comm->device] : 0;
-    const sy_status st = syi_exchange_check_room(r);
+    const sy_status st = syi_exchange_check_capacity(r);
     return st == SY_OK ? syi_exchange_check_input(r) : st;
 }
 
-bool syi_exchange_all_list_there(const sy_request *r)
+bool syi_exchange_all_list_on_device(const sy_request *r)
 {
     bool all = r->direct;
     for (int d = 0; d < r->comm->n_devices; d++)
-        all = all && (r->header[d].flags & SYI_LISTED_THERE) != 0;
+        all = all && (r->header[d].flags & SYI_LISTS_ON_DEVICE) != 0;
     return all;
 }
 

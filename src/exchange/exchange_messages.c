@@ -12,7 +12,7 @@ void syi_exchange_table(sy_request *r)
     r->tabled = true;
 }
 
-sy_status syi_exchange_table_again(sy_request *r)
+sy_status syi_exchange_reread_table(sy_request *r)
 {
     struct syi_a2a_shard *shard = &r->shard[0];
     shard->read = shard->indices;
@@ -95,7 +95,7 @@ static void fill_messages(sy_request *r, int plane)
     }
 }
 
-/* Rows received into scratch: picks name them there. `seen` becomes the place of each token of a dispatch. */
+/* Rows received into scratch: picks name them by their place. `seen` becomes the place of each token of a dispatch. */
 static void pick_landed(sy_request *r, struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;

@@ -1,5 +1,5 @@
 /*
- * The rows of an exchange. The source of a row is a pick: a position and a row there. Depending on the position it is in
+ * The rows of an exchange. The source of a row is a pick: a position and a row of it. Depending on the position it is in
  * a tensor of this process, in a tensor or a copy of rows in shared memory, or in a message.
  */
 #include "exchange/exchange.h"
@@ -7,9 +7,9 @@
 
 /* ---- Scratch ------------------------------------------------------------------------------------------ */
 
-static int64_t most_tokens(const struct syi_exchange *x)
+static int64_t max_group_tokens(const struct syi_exchange *x)
 {
-    return x->most * x->n_positions;
+    return x->max_tokens * x->n_positions;
 }
 
 static int64_t smaller(int64_t a, int64_t b)
@@ -23,23 +23,23 @@ static const struct syi_a2a_hosts *hosts_of(const sy_request *r)
 }
 
 /* The largest number of rows of a device's output. */
-static int64_t most_picks(const sy_request *r, const struct syi_a2a_shard *shard)
+static int64_t max_picks(const sy_request *r, const struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;
     if (x->id == SYI_ALL_TO_ALL_COMBINE)
         return x->n_slots * shard->n_tokens;
     int64_t rows = 0;
-    syi_exchange_most_rows(x, most_tokens(x), hosts_of(r)->n_local[shard->device], &rows);
+    syi_exchange_max_rows(x, max_group_tokens(x), hosts_of(r)->n_local[shard->device], &rows);
     return rows;
 }
 
 /* The largest number of devices that one choice of a token can reach. */
-static int64_t most_holders(const struct syi_a2a_hosts *hosts)
+static int64_t max_holders(const struct syi_a2a_hosts *hosts)
 {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int64_t e = 0; e < hosts->n_experts; e++)
-        most = hosts->first[e + 1] - hosts->first[e] > most ? hosts->first[e + 1] - hosts->first[e] : most;
-    return most;
+        max = hosts->first[e + 1] - hosts->first[e] > max ? hosts->first[e + 1] - hosts->first[e] : max;
+    return max;
 }
 
 /* The longest lists of any device here: rows it sends, itself included, and rows it receives. */
@@ -48,12 +48,12 @@ static void count_lists(sy_request *r)
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_hosts *hosts = hosts_of(r);
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
-    const int64_t reach = smaller(x->n_slots * most_holders(hosts), x->n_positions);
+    const int64_t reach = smaller(x->n_slots * max_holders(hosts), x->n_positions);
     r->n_sends = 0;
-    r->n_receives = combine ? 0 : most_tokens(x);
+    r->n_receives = combine ? 0 : max_group_tokens(x);
     for (int s = 0; s < r->comm->n_shards; s++) {
         const int64_t tokens = r->shard[s].n_tokens, local = hosts->n_local[r->shard[s].device];
-        const int64_t sends = combine ? most_tokens(x) * smaller(x->n_slots, local) : tokens * reach;
+        const int64_t sends = combine ? max_group_tokens(x) * smaller(x->n_slots, local) : tokens * reach;
         r->n_sends = sends > r->n_sends ? sends : r->n_sends;
         if (combine && x->n_slots * tokens > r->n_receives)
             r->n_receives = x->n_slots * tokens;
@@ -64,7 +64,7 @@ static void count_lists(sy_request *r)
 static void lay_out_lists(sy_request *r, struct syi_arena *arena)
 {
     const struct syi_exchange *x = &r->x;
-    const size_t positions = (size_t)x->n_positions, tokens = (size_t)most_tokens(x);
+    const size_t positions = (size_t)x->n_positions, tokens = (size_t)max_group_tokens(x);
     r->sends.first = syi_take(arena, (positions + 1) * sizeof *r->sends.first);
     r->receives.first = syi_take(arena, (positions + 1) * sizeof *r->receives.first);
     r->sends.rows = syi_take(arena, (size_t)r->n_sends * sizeof *r->sends.rows);
@@ -78,7 +78,7 @@ static void lay_out_table(sy_request *r, struct syi_arena *arena)
     const struct syi_exchange *x = &r->x;
     const size_t starts = (size_t)x->n_positions * sizeof *r->starts;
     const size_t table =
-        syi_size_mul((size_t)most_tokens(x) * (size_t)x->n_slots, syi_index_bytes(x->index_type));
+        syi_size_mul((size_t)max_group_tokens(x) * (size_t)x->n_slots, syi_index_bytes(x->index_type));
     const size_t all_starts = r->memory->on_device ? syi_size_mul(starts, (size_t)x->n_positions) : 0;
     r->raw = syi_take(arena, table > all_starts ? table : all_starts);
     r->mine_raw =
@@ -139,7 +139,7 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
     r->sums = syi_take(arena, shards * sizeof *r->sums);
     for (int s = 0; s < comm->n_shards; s++) {
         struct syi_a2a_shard *shard = &r->shard[s];
-        const size_t picks = (size_t)most_picks(r, shard);
+        const size_t picks = (size_t)max_picks(r, shard);
         all_picks += picks;
         shard->pick = syi_take(arena, picks * sizeof *shard->pick);
         shard->slot = shard->src.data != NULL ? syi_take(arena, picks * sizeof *shard->slot) : NULL;
@@ -147,7 +147,7 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
     }
     lay_out_lists(r, arena);
     if (fans_out(r)) {
-        r->fan_first = syi_take(arena, ((size_t)most_tokens(x) + 2) * sizeof *r->fan_first);
+        r->fan_first = syi_take(arena, ((size_t)max_group_tokens(x) + 2) * sizeof *r->fan_first);
         r->fan_place = syi_take(arena, syi_size_mul(all_picks, sizeof *r->fan_place));
     }
     const bool on_device = r->memory->on_device && !comm->local;
@@ -157,8 +157,8 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
     if (!comm->local && !r->direct)
         lay_out_messages(r, arena, travel);
     if (on_device) {
-        const int64_t most = r->n_sends > r->shard[0].n_tokens ? r->n_sends : r->shard[0].n_tokens;
-        r->send_pick = syi_take(arena, (size_t)most * sizeof *r->send_pick);
+        const int64_t max = r->n_sends > r->shard[0].n_tokens ? r->n_sends : r->shard[0].n_tokens;
+        r->send_pick = syi_take(arena, (size_t)max * sizeof *r->send_pick);
         r->devices = syi_take(arena, (size_t)comm->n_devices * sizeof *r->devices);
         syi_take(travel, 1); /* never empty */
     }
@@ -224,7 +224,7 @@ static bool find_window(sy_request *r)
     r->mine.window = (uint8_t)window;
     r->mine.offset = offset;
     if (x->id == SYI_ALL_TO_ALL_COMBINE)
-        r->mine.room = (uint32_t)rows;
+        r->mine.capacity = (uint32_t)rows;
     return window != SYI_NO_SEGMENT;
 }
 
@@ -235,7 +235,7 @@ void syi_exchange_take_whole(sy_request *r)
     const int64_t rows = smaller(all, need);
     const size_t bytes = stage_bytes(r, rows, false);
     r->mine.flags |= SYI_WHOLE;
-    r->mine.room = (uint32_t)rows;
+    r->mine.capacity = (uint32_t)rows;
     r->stage_bytes = bytes > r->stage_bytes ? bytes : r->stage_bytes;
 }
 
@@ -265,7 +265,7 @@ void syi_exchange_leave_table(sy_request *r)
     r->mine.slot = (uint8_t)r->slot;
     r->mine.routing = 0;
     r->stage_bytes = stage_bytes(r, r->shard[0].n_tokens, r->windowed);
-    r->mine.wanted = syi_pages(r->stage_bytes);
+    r->mine.requested = syi_pages(r->stage_bytes);
 }
 
 sy_status syi_exchange_encode(sy_request *r)
@@ -346,7 +346,7 @@ void syi_exchange_lists(sy_request *r)
     }
     /* Processing a choice takes longer than moving its bytes. */
     const uint64_t work =
-        16 * sizeof(int32_t) * (uint64_t)(most_tokens(x) * x->n_slots) * (uint64_t)comm->n_shards;
+        16 * sizeof(int32_t) * (uint64_t)(max_group_tokens(x) * x->n_slots) * (uint64_t)comm->n_shards;
     struct listing l = {r, syi_tasks(r->ctx, comm->n_shards, work)};
     l.n_tasks = l.n_tasks < r->threads ? l.n_tasks : r->threads;
     syi_parallel(r->ctx, l.n_tasks, list_task, &l);
@@ -428,7 +428,7 @@ static void stage_results(sy_request *r, unsigned char *at)
 }
 
 /* The same on a device, where it is queued: the first rows are sent. */
-static sy_status stage_there(sy_request *r, unsigned char *at)
+static sy_status stage_on_device(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
@@ -439,7 +439,7 @@ static sy_status stage_there(sy_request *r, unsigned char *at)
         const struct syi_rows to = staged_plane(x, at, p);
         job.plane[p] = (struct syi_a2a_plane){&shard->from[p], to, x->row_bytes[p]};
         if (whole)
-            r->memory->pack(r->ctx, to, shard->from[p], NULL, r->mine.room, x->row_bytes[p]);
+            r->memory->pack(r->ctx, to, shard->from[p], NULL, r->mine.capacity, x->row_bytes[p]);
     }
     if (whole)
         return SY_OK;
@@ -459,7 +459,7 @@ sy_status syi_exchange_stage(sy_request *r)
     r->mine.stage = (uint8_t)syi_sharing_of(r)->stage;
     if ((r->mine.flags & SYI_TABLE_IN_PLACE) == 0)
         r->mine.slot = (uint8_t)r->slot;
-    r->mine.wanted = 0;
+    r->mine.requested = 0;
     if (!r->windowed) {
         r->mine.window = r->mine.stage;
         r->mine.offset = 0;
@@ -472,7 +472,7 @@ sy_status syi_exchange_stage(sy_request *r)
     if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
         stage_tokens(r, at);
     else if (r->memory->on_device)
-        return stage_there(r, at);
+        return stage_on_device(r, at);
     else
         stage_results(r, at);
     return SY_OK;
@@ -502,7 +502,7 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
     const struct syi_exchange *x = &r->x;
     const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, windowed = h->window != h->stage,
                in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0;
-    const int64_t whole = (h->flags & SYI_WHOLE) != 0 ? (int64_t)h->room : 0;
+    const int64_t whole = (h->flags & SYI_WHOLE) != 0 ? (int64_t)h->capacity : 0;
     const size_t staged = in_place ? 0 : stage_bytes(r, combine ? whole : (int64_t)h->tokens, windowed);
     if (in_place && (combine || x->routed ||
                      !reaches(r, device, h->slot, h->routing,
@@ -517,16 +517,16 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
     if (x->n_planes > 1)
         return false;
     return reaches(r, device, h->window, h->offset,
-                   syi_size_mul(combine ? h->room : h->tokens, x->row_bytes[0]));
+                   syi_size_mul(combine ? h->capacity : h->tokens, x->row_bytes[0]));
 }
 
 int syi_exchange_damaged(const sy_request *r)
 {
     for (int d = 0; d < r->comm->n_devices; d++) {
         const struct syi_header *h = &r->header[d];
-        if (h->params != r->mine.params || (int64_t)h->tokens > r->x.most ||
+        if (h->params != r->mine.params || (int64_t)h->tokens > r->x.max_tokens ||
             ((h->flags & SYI_WHOLE) != 0 && !r->by_device) || /* processes with one routing decide alike */
-            (r->direct && syi_sharing_of(r)->on && h->wanted == 0 && !readable(r, d, h)))
+            (r->direct && syi_sharing_of(r)->on && h->requested == 0 && !readable(r, d, h)))
             return d;
     }
     return -1;
@@ -540,7 +540,7 @@ struct syi_rows *syi_exchange_sources_of(const sy_request *r, const struct syi_a
 }
 
 /* Rows of another device of this process, or of this one. */
-static void source_here(sy_request *r, struct syi_a2a_shard *shard, int position)
+static void source_in_process(sy_request *r, struct syi_a2a_shard *shard, int position)
 {
     const int s = syi_device_at(r->comm->mesh, r->x.axis, shard->group->index, position) - r->comm->device;
     for (int p = 0; p < r->x.n_planes; p++)
@@ -602,7 +602,7 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
     }
     unsigned char *at = stage_slot(r, device, h);
     const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)),
-                 room = r->comm->segment[h->stage].slot_bytes - starts;
+                 capacity = r->comm->segment[h->stage].slot_bytes - starts;
     for (int p = 0; p < x->n_planes; p++)
         syi_exchange_sources_of(r, shard, p)[position] = staged_plane(x, at + starts, p);
     int64_t start;
@@ -611,7 +611,7 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
         r->memory->on_device ? r->raw + (size_t)position * (size_t)x->n_positions * sizeof start : at;
     memcpy(&start, place + 8 * (size_t)shard->position, sizeof start);
     const int64_t first = r->receives.first[position], n = r->receives.first[position + 1] - first;
-    if (start < 0 || start > INT32_MAX - n || syi_size_mul((size_t)(start + n), staged_row(x)) > room)
+    if (start < 0 || start > INT32_MAX - n || syi_size_mul((size_t)(start + n), staged_row(x)) > capacity)
         return false;
     for (int64_t i = 0; i < n; i++)
         shard->pick[r->receives.rows[first + i]].row = (int32_t)(start + i);
@@ -685,7 +685,7 @@ int syi_exchange_find_sources(sy_request *r)
         for (int p = 0; p < r->x.n_positions; p++) {
             const int device = syi_device_at(comm->mesh, r->x.axis, shard->group->index, p);
             if (comm->local || device == comm->device)
-                source_here(r, shard, p);
+                source_in_process(r, shard, p);
             else if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
                 source_tokens(r, shard, p, device);
             else if (!source_results(r, shard, p, device))

@@ -35,14 +35,14 @@ static sy_status wait_for(sy_request *r, bool (*until)(const sy_request *r, sy_p
 {
     sy_comm *comm = r->comm;
     const uint64_t limit = syi_comm_limit(comm), begin = limit > 0 ? syi_now() : 0;
-    for (int turn = 0; !until(r, phase); turn++) {
+    for (int tries = 0; !until(r, phase); tries++) {
         if (comm->broken)
             return SY_ERR_COMM;
         syi_exchange_progress(comm);
-        if (turn < 64)
+        if (tries < 64)
             continue;
         sched_yield();
-        if (limit > 0 && turn % 64 == 0 && syi_now() - begin > limit)
+        if (limit > 0 && tries % 64 == 0 && syi_now() - begin > limit)
             return SY_ERR_TIMEOUT;
     }
     return SY_OK;
@@ -102,7 +102,7 @@ static void open_request(sy_request *r, sy_ctx *ctx, uint8_t op)
     r->op = op;
     r->sequence = r->comm->sequence++;
     r->step = SYI_STEP_HEADER;
-    r->there = r->marked = r->by_device = false;
+    r->runs_on_device = r->marked = r->by_device = false;
     r->posted = r->routed = r->chosen = r->listed = r->direct = r->windowed = false;
     r->packing = r->tabled = false;
     memset(r->waiting, 0, sizeof r->waiting);

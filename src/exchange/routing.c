@@ -27,8 +27,8 @@ void sy_routing_destroy(sy_routing *routing)
     if (routing == NULL)
         return;
     const sy_comm *comm = routing->comm;
-    if (routing->there.by != NULL)
-        routing->there.by->forget(&routing->there);
+    if (routing->device.by != NULL)
+        routing->device.by->forget(&routing->device);
     syi_block_free(comm, &routing->block);
     syi_comm_delete(comm, routing);
 }
@@ -40,9 +40,9 @@ int64_t syi_routing_group_tokens(const sy_routing *routing, int device)
 }
 
 /* The largest number of tokens of a group. */
-static int64_t most_tokens(const struct syi_exchange *x)
+static int64_t max_group_tokens(const struct syi_exchange *x)
 {
-    return x->most * x->n_positions;
+    return x->max_tokens * x->n_positions;
 }
 
 static size_t mapping_bytes(const sy_comm *comm, const struct syi_exchange *x)
@@ -52,7 +52,7 @@ static size_t mapping_bytes(const sy_comm *comm, const struct syi_exchange *x)
 
 static void lay_out(struct syi_arena *arena, const sy_comm *comm, const struct syi_exchange *x, sy_routing *r)
 {
-    const size_t groups = (size_t)r->n_groups, slots = (size_t)most_tokens(x) * (size_t)x->n_slots;
+    const size_t groups = (size_t)r->n_groups, slots = (size_t)max_group_tokens(x) * (size_t)x->n_slots;
     syi_a2a_hosts_take(arena, &r->hosts, x->n_experts, comm->n_devices);
     r->mapping = syi_take(arena, mapping_bytes(comm, x));
     r->group = syi_take(arena, groups * sizeof *r->group);
@@ -75,12 +75,13 @@ static sy_status read_hosts(sy_request *request)
     const bool compact = x->mapping.stride == (int64_t)row_bytes || x->n_experts == 1;
     const bool plain = compact && x->n_copies == 1;
     struct syi_rows mapping = x->mapping;
-    if (request->there && !x->mapping_here && request->memory->mesh->captures(request->ctx))
+    if (request->runs_on_device && !x->mapping_in_cpu && request->memory->mesh->captures(request->ctx))
         return syi_fail(request->ctx, SY_ERR_UNSUPPORTED, "expert_mapping",
                         "is on a device, where a capture cannot read it, want CPU memory");
-    sy_status st =
-        request->there && !x->mapping_here ? request->memory->begin(request->ctx, NULL, 0, 0) : SY_OK;
-    if (st == SY_OK && !x->mapping_here)
+    sy_status st = request->runs_on_device && !x->mapping_in_cpu
+                       ? request->memory->begin(request->ctx, NULL, 0, 0)
+                       : SY_OK;
+    if (st == SY_OK && !x->mapping_in_cpu)
         st = request->memory->read(request->ctx, &mapping, x->n_copies * x->n_experts, row_bytes);
     if (st != SY_OK)
         return syi_fail(request->ctx, st, "expert_mapping", "%s", request->ctx->backend_error);
@@ -101,12 +102,12 @@ static sy_status use_routing(sy_request *request)
     const sy_routing *routing = request->x.routing;
     int ordinal = 0;
     void *stream;
-    if (request->there)
+    if (request->runs_on_device)
         request->memory->place(request->ctx, &ordinal, &stream);
-    if (request->there && routing->there.ordinal != ordinal)
+    if (request->runs_on_device && routing->device.ordinal != ordinal)
         return syi_fail(request->ctx, SY_ERR_DEVICE, "routing",
                         "was filled by a dispatch on CUDA device %d, want tensors there",
-                        routing->there.ordinal);
+                        routing->device.ordinal);
     request->by = routing;
     return SY_OK;
 }
@@ -116,7 +117,7 @@ sy_status syi_routing_begin(sy_request *request)
     const struct syi_exchange *x = &request->x;
     sy_comm *comm = request->comm;
     sy_routing *r = &request->own;
-    if (x->routed && x->routing->on_device && !request->there && comm->local)
+    if (x->routed && x->routing->on_device && !request->runs_on_device && comm->local)
         return syi_fail(request->ctx, SY_ERR_DEVICE, "routing",
                         "was filled by a dispatch on a device, want tensors there");
     if (x->routed)
@@ -142,9 +143,9 @@ sy_status syi_routing_begin(sy_request *request)
     if (st != SY_OK || x->rule.replica == SY_A2A_REPLICA_ALL)
         return st;
     syi_a2a_read_replicas(&r->replicas, &r->hosts, comm->mesh, x->axis);
-    if (!request->there || syi_exchange_runs_there(request, r))
+    if (!request->runs_on_device || syi_exchange_runs_on_device(request, r))
         return SY_OK;
-    request->there = false; /* too many replicas for the device */
+    request->runs_on_device = false; /* too many replicas for the device */
     const sy_status begun = request->memory->begin(request->ctx, NULL, 0, 0);
     return begun == SY_OK
                ? SY_OK
@@ -169,7 +170,7 @@ void syi_routing_order(sy_request *request)
             .index = index,
             .order = {x->n_positions, first, x->interleave},
             .n_slots = x->n_slots,
-            .choice = r->choice + (size_t)g * (size_t)most_tokens(x) * (size_t)x->n_slots,
+            .choice = r->choice + (size_t)g * (size_t)max_group_tokens(x) * (size_t)x->n_slots,
             .layout = x->layout,
             .align = x->align,
             .expert_rows = x->expert_rows,
@@ -199,8 +200,7 @@ struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2
 }
 
 /* Choices that were validated where they come from. */
-static sy_status read_again(sy_request *request, struct syi_rows rows, bool of_tensor, int64_t n,
-                            int32_t *choice)
+static sy_status reread(sy_request *request, struct syi_rows rows, bool of_tensor, int64_t n, int32_t *choice)
 {
     const struct syi_exchange *x = &request->x;
     const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
@@ -223,8 +223,8 @@ static sy_status read_position(sy_request *request, const struct syi_a2a_group *
     sy_status st = SY_OK;
     for (int64_t n = 0; st == SY_OK && n < n_tokens; n += run) {
         const struct syi_rows rows = {syi_row(table, n), table.stride};
-        st = read_again(request, rows, request->comm->local, run,
-                        choice + syi_tau(order, position, n) * x->n_slots);
+        st = reread(request, rows, request->comm->local, run,
+                    choice + syi_tau(order, position, n) * x->n_slots);
     }
     return st;
 }
@@ -236,12 +236,12 @@ sy_status syi_routing_read(sy_request *request)
     sy_routing *r = &request->own;
     sy_status st = SY_OK;
     for (int g = 0; st == SY_OK && g < r->n_groups; g++) {
-        int32_t *choice = r->choice + (size_t)g * (size_t)most_tokens(x) * (size_t)x->n_slots;
+        int32_t *choice = r->choice + (size_t)g * (size_t)max_group_tokens(x) * (size_t)x->n_slots;
         const int lead = comm->local ? syi_device_at(comm->mesh, x->axis, g, 0) : 0;
         const bool dispatch = x->id == SYI_ALL_TO_ALL_DISPATCH;
         if (!dispatch && !request->chosen)
-            st = read_again(request, request->shard[lead].indices, true, syi_order_tokens(&r->group[g].order),
-                            choice);
+            st = reread(request, request->shard[lead].indices, true, syi_order_tokens(&r->group[g].order),
+                        choice);
         for (int p = 0; st == SY_OK && p < x->n_positions && dispatch; p++)
             st = read_position(request, &r->group[g], choice, p);
         if (st == SY_OK && x->rule.replica != SY_A2A_REPLICA_ALL)
@@ -256,7 +256,7 @@ sy_status syi_routing_read(sy_request *request)
 
 sy_status syi_routing_fetch(sy_ctx *ctx, sy_routing *routing)
 {
-    const struct syi_there *there = &routing->there;
+    const struct syi_there *there = &routing->device;
     const struct syi_token_order *order = &routing->group[0].order;
     if (!routing->on_device || routing->fetched)
         return SY_OK;
@@ -306,10 +306,10 @@ void syi_routing_give(sy_request *request)
     *to = made;
     request->own = before;
     if (!request->by_device) {
-        to->there = before.there;
-        request->own.there = made.there;
+        to->device = before.device;
+        request->own.device = made.device;
     }
-    to->on_device = request->there || request->by_device;
+    to->on_device = request->runs_on_device || request->by_device;
     to->fetched = false;
     to->filled = true;
     to->epoch = request->sequence;

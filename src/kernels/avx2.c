@@ -2,9 +2,7 @@
  * x86-64 with AVX2, FMA and F16C. The same bits as scalar.c: the same operation per element in the same
  * order, fused only where scalar.c calls fmaf.
  */
-#include "kernels/kernels.h"
-
-#include <immintrin.h>
+#include "kernels/avx2.h"
 
 /* ---- Copies ------------------------------------------------------------------------------------------ */
 
@@ -32,7 +30,7 @@ static inline void store_128(char *to, struct bytes_128 v)
     KEEP_ORDER();
 }
 
-static void copy_fan_avx2(void *const *dst, size_t n, const void *row, size_t bytes)
+static void copy_fan(void *const *dst, size_t n, const void *row, size_t bytes)
 {
     const char *src = row;
     size_t at = 0;
@@ -57,142 +55,60 @@ static void copy_abreast(void *const *dst, const void *const *src, size_t n, siz
             memcpy((char *)dst[i] + at, (const char *)src[i] + at, bytes - at);
 }
 
-static void copy_rows_avx2(void *const *dst, const void *const *src, size_t n, size_t bytes)
+static void copy_rows(void *const *dst, const void *const *src, size_t n, size_t bytes)
 {
-    const size_t most = syi_abreast(bytes);
-    for (size_t done = 0; done < n; done += most) {
-        const size_t left = n - done, group = left < most ? left : most;
-        syi_fetch_rows(src + done, left, group, bytes);
-        copy_abreast(dst + done, src + done, group, bytes);
-    }
-}
-
-/* ---- Eight elements, widened to words ---------------------------------------------------------------- */
-
-static __m256i load_words(const void *x)
-{
-    return _mm256_loadu_si256(x);
-}
-
-static __m256i load_f16(const void *x)
-{
-    return _mm256_castps_si256(_mm256_cvtph_ps(_mm_loadu_si128(x)));
-}
-
-static __m256i load_bf16(const void *x)
-{
-    return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(x)), 16);
-}
-
-static __m256i words(uint32_t bits)
-{
-    return _mm256_set1_epi32((int)bits);
-}
-
-static __m256 constant(uint32_t bits)
-{
-    return _mm256_castsi256_ps(words(bits));
+    syi_copy_groups(dst, src, n, bytes, copy_abreast);
 }
 
 /* ---- Scaling ----------------------------------------------------------------------------------------- */
 
-static void store_f32(void *y, __m256 v)
+SYI_INLINE void scale(char *y, const char *x, float w, size_t n, const enum syi_float type)
 {
-    _mm256_storeu_si256(y, _mm256_castps_si256(v));
-}
-
-static void store_f16(void *y, __m256 v)
-{
-    _mm_storeu_si128(y, _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-}
-
-static void store_bf16(void *y, __m256 v)
-{
-    const __m256i bits = _mm256_castps_si256(v);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), words(1));
-    const __m256i upper = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(bits, words(0x7fff)), odd), 16);
-    _mm_storeu_si128(y, _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1)));
-}
-
-/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so only this place tests for
-   one. */
-static __m256 times(__m256 x, __m256 w)
-{
-    const __m256 product = _mm256_mul_ps(x, w);
-    return _mm256_blendv_ps(product, constant(0x7fc00000u), _mm256_cmp_ps(product, product, _CMP_UNORD_Q));
-}
-
-/* Eight at a time; returns how many are done. */
-static inline __attribute__((always_inline)) size_t scale(char *y, const char *x, float w, size_t n,
-                                                          size_t elem_bytes, __m256i (*load)(const void *),
-                                                          void (*store)(void *, __m256))
-{
+    const size_t bytes = syi_float_size(type);
     const __m256 weight = _mm256_set1_ps(w);
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
-        store(y + i * elem_bytes, times(_mm256_castsi256_ps(load(x + i * elem_bytes)), weight));
-    return i;
+        store(y + i * bytes, canonical(_mm256_mul_ps(load(x + i * bytes, type), weight)), type);
+    syi_kernels_scalar.scale[type](y + i * bytes, x + i * bytes, w, n - i);
 }
 
-static void scale_f32_avx2(void *dst, const void *src, float w, size_t n)
-{
-    const size_t done = scale(dst, src, w, n, 4, load_words, store_f32);
-    syi_kernels_scalar.scale_f32((char *)dst + done * 4, (const char *)src + done * 4, w, n - done);
-}
-
-static void scale_f16_avx2(void *dst, const void *src, float w, size_t n)
-{
-    const size_t done = scale(dst, src, w, n, 2, load_f16, store_f16);
-    syi_kernels_scalar.scale_f16((char *)dst + done * 2, (const char *)src + done * 2, w, n - done);
-}
-
-static void scale_bf16_avx2(void *dst, const void *src, float w, size_t n)
-{
-    const size_t done = scale(dst, src, w, n, 2, load_bf16, store_bf16);
-    syi_kernels_scalar.scale_bf16((char *)dst + done * 2, (const char *)src + done * 2, w, n - done);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_SCALE)
 
 /* ---- Sums of rows and dot products ------------------------------------------------------------------- */
 
 enum { STRIP = 32 }; /* columns whose sums are in registers during the loop over rows */
 
-static __m256 plus_product(__m256 sum, __m256i x, __m256 y)
+static __m256 plus_product(__m256 sum, __m256 x, __m256 y)
 {
-    return _mm256_add_ps(sum, _mm256_mul_ps(_mm256_castsi256_ps(x), y));
-}
-
-static __m256 canonical(__m256 v)
-{
-    return _mm256_blendv_ps(v, constant(0x7fc00000u), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+    return _mm256_add_ps(sum, _mm256_mul_ps(x, y));
 }
 
 struct sums {
     __m256 a, b, c, d;
 };
 
-static inline __attribute__((always_inline)) struct sums
-plus_row(struct sums s, const char *x, __m256 w, const size_t elem_bytes, __m256i (*load)(const void *))
+SYI_INLINE struct sums plus_row(struct sums s, const char *x, __m256 w, const enum syi_float type)
 {
-    return (struct sums){plus_product(s.a, load(x), w), plus_product(s.b, load(x + 8 * elem_bytes), w),
-                         plus_product(s.c, load(x + 16 * elem_bytes), w),
-                         plus_product(s.d, load(x + 24 * elem_bytes), w)};
+    const size_t step = 8 * syi_float_size(type);
+    return (struct sums){plus_product(s.a, load(x, type), w), plus_product(s.b, load(x + step, type), w),
+                         plus_product(s.c, load(x + 2 * step, type), w),
+                         plus_product(s.d, load(x + 3 * step, type), w)};
 }
 
-static inline __attribute__((always_inline)) void put(char *y, struct sums s, const size_t elem_bytes,
-                                                      void (*store)(void *, __m256))
+SYI_INLINE void put(char *y, struct sums s, const enum syi_float type)
 {
-    store(y, canonical(s.a));
-    store(y + 8 * elem_bytes, canonical(s.b));
-    store(y + 16 * elem_bytes, canonical(s.c));
-    store(y + 24 * elem_bytes, canonical(s.d));
+    const size_t step = 8 * syi_float_size(type);
+    store(y, canonical(s.a), type);
+    store(y + step, canonical(s.b), type);
+    store(y + 2 * step, canonical(s.c), type);
+    store(y + 3 * step, canonical(s.d), type);
 }
 
 /* A partial last strip is copied row by row to a buffer of zeros, so that nothing past it is read. */
-static inline __attribute__((always_inline)) void sum_rows(char *y, const void *const *rows, const float *w,
-                                                           size_t n_rows, size_t n, const size_t elem_bytes,
-                                                           __m256i (*load)(const void *),
-                                                           void (*store)(void *, __m256))
+SYI_INLINE void sum_rows(char *y, const void *const *rows, const float *w, size_t n_rows, size_t n,
+                         const enum syi_float type)
 {
+    const size_t bytes = syi_float_size(type);
     const __m256 zero = _mm256_setzero_ps();
     const struct sums none = {zero, zero, zero, zero};
     size_t at = 0;
@@ -200,70 +116,55 @@ static inline __attribute__((always_inline)) void sum_rows(char *y, const void *
         struct sums s = none;
         for (size_t j = 0; j < n_rows; j++) {
             const __m256 weight = _mm256_set1_ps(w != NULL ? w[j] : 1.0f);
-            s = plus_row(s, (const char *)rows[j] + at * elem_bytes, weight, elem_bytes, load);
+            s = plus_row(s, (const char *)rows[j] + at * bytes, weight, type);
         }
-        put(y + at * elem_bytes, s, elem_bytes, store);
+        put(y + at * bytes, s, type);
     }
     if (at < n) {
         char part[STRIP * 4] = {0};
         struct sums s = none;
         for (size_t j = 0; j < n_rows; j++) {
-            memcpy(part, (const char *)rows[j] + at * elem_bytes, (n - at) * elem_bytes);
-            s = plus_row(s, part, _mm256_set1_ps(w != NULL ? w[j] : 1.0f), elem_bytes, load);
+            memcpy(part, (const char *)rows[j] + at * bytes, (n - at) * bytes);
+            s = plus_row(s, part, _mm256_set1_ps(w != NULL ? w[j] : 1.0f), type);
         }
-        put(part, s, elem_bytes, store);
-        memcpy(y + at * elem_bytes, part, (n - at) * elem_bytes);
+        put(part, s, type);
+        memcpy(y + at * bytes, part, (n - at) * bytes);
     }
 }
 
-static void sum_rows_f32_avx2(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_rows(dst, rows, w, n_rows, n, 4, load_words, store_f32);
-}
-
-static void sum_rows_f16_avx2(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_rows(dst, rows, w, n_rows, n, 2, load_f16, store_f16);
-}
-
-static void sum_rows_bf16_avx2(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_rows(dst, rows, w, n_rows, n, 2, load_bf16, store_bf16);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_SUM_ROWS)
 
 struct lanes {
     __m256 low, high;
 };
 
-static inline __attribute__((always_inline)) struct lanes plus_sixteen(struct lanes sum, const char *x,
-                                                                       const char *y, const size_t elem_bytes,
-                                                                       __m256i (*load)(const void *))
+SYI_INLINE struct lanes plus_sixteen(struct lanes sum, const char *x, const char *y,
+                                     const enum syi_float type)
 {
-    const size_t upper = 8 * elem_bytes;
-    return (struct lanes){plus_product(sum.low, load(x), _mm256_castsi256_ps(load(y))),
-                          plus_product(sum.high, load(x + upper), _mm256_castsi256_ps(load(y + upper)))};
+    const size_t upper = 8 * syi_float_size(type);
+    return (struct lanes){plus_product(sum.low, load(x, type), load(y, type)),
+                          plus_product(sum.high, load(x + upper, type), load(y + upper, type))};
 }
 
 /* One block of a constant number of rows, at most 4: whole sixteens, then the rest padded with zeros. */
-static inline __attribute__((always_inline)) void add_few(float *sum, const char *a, const char *const *rows,
-                                                          const size_t n_rows, size_t n,
-                                                          const size_t elem_bytes,
-                                                          __m256i (*load)(const void *))
+SYI_INLINE void add_few(float *sum, const char *a, const char *const *rows, const size_t n_rows, size_t n,
+                        const enum syi_float type)
 {
+    const size_t bytes = syi_float_size(type);
     struct lanes s[4];
     size_t i = 0;
     for (size_t j = 0; j < n_rows; j++)
         s[j] = (struct lanes){_mm256_setzero_ps(), _mm256_setzero_ps()};
     for (; i + SYI_DOT_LANES <= n; i += SYI_DOT_LANES)
         for (size_t j = 0; j < n_rows; j++)
-            s[j] = plus_sixteen(s[j], a + i * elem_bytes, rows[j] + i * elem_bytes, elem_bytes, load);
+            s[j] = plus_sixteen(s[j], a + i * bytes, rows[j] + i * bytes, type);
     for (size_t j = 0; j < n_rows; j++) {
         char p[SYI_DOT_LANES * 4] = {0}, q[SYI_DOT_LANES * 4] = {0};
         float lane[SYI_DOT_LANES];
         if (i < n) {
-            memcpy(p, a + i * elem_bytes, (n - i) * elem_bytes);
-            memcpy(q, rows[j] + i * elem_bytes, (n - i) * elem_bytes);
-            s[j] = plus_sixteen(s[j], p, q, elem_bytes, load);
+            memcpy(p, a + i * bytes, (n - i) * bytes);
+            memcpy(q, rows[j] + i * bytes, (n - i) * bytes);
+            s[j] = plus_sixteen(s[j], p, q, type);
         }
         _mm256_storeu_ps(lane, s[j].low);
         _mm256_storeu_ps(lane + 8, s[j].high);
@@ -271,52 +172,17 @@ static inline __attribute__((always_inline)) void add_few(float *sum, const char
     }
 }
 
-static inline __attribute__((always_inline)) void add_dots(float *sum, const char *a, const char *const *rows,
-                                                           size_t n_rows, size_t n, const size_t elem_bytes,
-                                                           __m256i (*load)(const void *))
+SYI_INLINE void add_dots(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n,
+                         const enum syi_float type)
 {
-    size_t j = 0;
-    for (; j + 4 <= n_rows; j += 4)
-        add_few(sum + j, a, rows + j, 4, n, elem_bytes, load);
-    for (; j + 2 <= n_rows; j += 2)
-        add_few(sum + j, a, rows + j, 2, n, elem_bytes, load);
-    if (j < n_rows)
-        add_few(sum + j, a, rows + j, 1, n, elem_bytes, load);
+    syi_add_dots(sum, a, rows, n_rows, n, type, add_few);
 }
 
-static void add_dots_f32(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 4, load_words);
-}
-
-static void dot_rows_f32_avx2(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 4, add_dots_f32);
-}
-
-static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 2, load_f16);
-}
-
-static void dot_rows_f16_avx2(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
-}
-
-static void add_dots_bf16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 2, load_bf16);
-}
-
-static void dot_rows_bf16_avx2(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_bf16);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_DOT_ROWS)
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
-static size_t nonzero_u8_avx2(int32_t *pos, const void *bytes, size_t n)
+static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
 {
     const char *b = bytes;
     size_t found = 0, i = 0;
@@ -363,37 +229,21 @@ static void add_lanes(struct syi_key_stats *stats, const struct key_lanes *lanes
     stats->flags |= _mm256_movemask_epi8(lanes->inf) != 0 ? SY_ROW_INF : 0;
 }
 
-/* Eight at a time; returns how many are done. */
-static inline __attribute__((always_inline)) size_t keys(uint32_t *key, const char *x, size_t n,
-                                                         size_t elem_bytes, __m256i (*load)(const void *),
-                                                         struct syi_key_stats *stats)
+SYI_INLINE void keys(uint32_t *key, const char *x, size_t n, struct syi_key_stats *stats,
+                     const enum syi_float type)
 {
+    const size_t bytes = syi_float_size(type);
     const __m256i none = _mm256_setzero_si256();
     struct key_lanes lanes = {none, none, none};
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
-        _mm256_storeu_si256((void *)(key + i), keys_of(load(x + i * elem_bytes), &lanes));
+        _mm256_storeu_si256((void *)(key + i),
+                            keys_of(_mm256_castps_si256(load(x + i * bytes, type)), &lanes));
     add_lanes(stats, &lanes);
-    return i;
+    syi_kernels_scalar.keys[type](key + i, x + i * bytes, n - i, stats);
 }
 
-static void keys_f32_avx2(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    const size_t done = keys(key, x, n, 4, load_words, stats);
-    syi_kernels_scalar.keys_f32(key + done, (const char *)x + done * 4, n - done, stats);
-}
-
-static void keys_f16_avx2(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    const size_t done = keys(key, x, n, 2, load_f16, stats);
-    syi_kernels_scalar.keys_f16(key + done, (const char *)x + done * 2, n - done, stats);
-}
-
-static void keys_bf16_avx2(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    const size_t done = keys(key, x, n, 2, load_bf16, stats);
-    syi_kernels_scalar.keys_bf16(key + done, (const char *)x + done * 2, n - done, stats);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_KEYS)
 
 /* ---- exp --------------------------------------------------------------------------------------------- */
 
@@ -426,7 +276,7 @@ static __m256 value_of(__m256i key)
     return _mm256_castsi256_ps(_mm256_xor_si256(_mm256_xor_si256(key, words(0x80000000u)), low));
 }
 
-static void exp_keys_avx2(float *e, const uint32_t *key, size_t n, float m, float inv_t)
+static void exp_keys(float *e, const uint32_t *key, size_t n, float m, float inv_t)
 {
     size_t i = 0;
     for (; i + 8 <= n; i += 8)
@@ -451,63 +301,18 @@ static uint64_t fold_weights(__m256i over, size_t n)
     return sum[0] + sum[1] + sum[2] + sum[3] - excess;
 }
 
-static uint64_t weigh_f32_avx2(const void *x, size_t n, float m, float inv_t)
+static uint64_t weigh_f32(const void *x, size_t n, float m, float inv_t)
 {
     const char *in = x;
     __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const __m256 e = exp_of(_mm256_castsi256_ps(load_words(in + i * 4)), m, inv_t);
+        const __m256 e = exp_of(load(in + i * 4, SYI_FLOAT_F32), m, inv_t);
         low = _mm256_add_epi64(low, weights_over_2_52(_mm256_castps256_ps128(e)));
         high = _mm256_add_epi64(high, weights_over_2_52(_mm256_extractf128_ps(e, 1)));
     }
     return fold_weights(_mm256_add_epi64(low, high), i) +
            syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
-}
-
-/* Whole groups of 128 elements; *done is the number of elements. */
-static inline __attribute__((always_inline)) double sum_exp(const char *x, size_t n, float m, float inv_t,
-                                                            size_t elem_bytes, __m256i (*load)(const void *),
-                                                            size_t *done)
-{
-    __m256d sum = _mm256_setzero_pd();
-    size_t i = 0;
-    for (; i + 128 <= n; i += 128) {
-        __m256 even = _mm256_setzero_ps(), odd = _mm256_setzero_ps();
-        for (size_t j = 0; j < 128; j += 16) {
-            const char *at = x + (i + j) * elem_bytes;
-            even = _mm256_add_ps(even, exp_of(_mm256_castsi256_ps(load(at)), m, inv_t));
-            odd = _mm256_add_ps(odd, exp_of(_mm256_castsi256_ps(load(at + 8 * elem_bytes)), m, inv_t));
-        }
-        const __m256 all = _mm256_add_ps(even, odd);
-        sum = _mm256_add_pd(sum, _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(all)),
-                                               _mm256_cvtps_pd(_mm256_extractf128_ps(all, 1))));
-    }
-    double lane[4];
-    _mm256_storeu_pd(lane, sum);
-    *done = i;
-    return (lane[0] + lane[1]) + (lane[2] + lane[3]);
-}
-
-static double sum_exp_f32_avx2(const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = sum_exp(x, n, m, inv_t, 4, load_words, &done);
-    return sum + syi_kernels_scalar.sum_exp_f32((const char *)x + done * 4, n - done, m, inv_t);
-}
-
-static double sum_exp_f16_avx2(const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = sum_exp(x, n, m, inv_t, 2, load_f16, &done);
-    return sum + syi_kernels_scalar.sum_exp_f16((const char *)x + done * 2, n - done, m, inv_t);
-}
-
-static double sum_exp_bf16_avx2(const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = sum_exp(x, n, m, inv_t, 2, load_bf16, &done);
-    return sum + syi_kernels_scalar.sum_exp_bf16((const char *)x + done * 2, n - done, m, inv_t);
 }
 
 static double fold_pd(__m256d sum)
@@ -517,55 +322,58 @@ static double fold_pd(__m256d sum)
     return (lane[0] + lane[1]) + (lane[2] + lane[3]);
 }
 
-/* Adds in f32 by halves, then in f64. */
-static __m256d sum_of_four(const __m256 v[4])
+static __m256d widen_sum(__m256 all)
 {
-    const __m256 all = _mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3]));
     return _mm256_add_pd(_mm256_cvtps_pd(_mm256_castps256_ps128(all)),
                          _mm256_cvtps_pd(_mm256_extractf128_ps(all, 1)));
 }
 
-/* e of a row, 32 at a time, and their sum: every 32 in f32, then on in f64. *done is the number of elements. */
-static inline __attribute__((always_inline)) double exp_row(float *e, const char *x, size_t n, float m,
-                                                            float inv_t, size_t elem_bytes,
-                                                            __m256i (*load)(const void *), size_t *done)
+/* Groups of 128 elements, of which sixteen vectors are added in f32. */
+SYI_INLINE double sum_exp(const char *x, size_t n, float m, float inv_t, const enum syi_float type)
 {
+    const size_t bytes = syi_float_size(type);
+    __m256d sum = _mm256_setzero_pd();
+    size_t i = 0;
+    for (; i + 128 <= n; i += 128) {
+        __m256 even = _mm256_setzero_ps(), odd = _mm256_setzero_ps();
+        for (size_t j = 0; j < 128; j += 16) {
+            const char *at = x + (i + j) * bytes;
+            even = _mm256_add_ps(even, exp_of(load(at, type), m, inv_t));
+            odd = _mm256_add_ps(odd, exp_of(load(at + 8 * bytes, type), m, inv_t));
+        }
+        sum = _mm256_add_pd(sum, widen_sum(_mm256_add_ps(even, odd)));
+    }
+    return fold_pd(sum) + syi_kernels_scalar.sum_exp[type](x + i * bytes, n - i, m, inv_t);
+}
+
+SYI_EACH_FLOAT(SYI_DEFINE_SUM_EXP)
+
+/* Adds in f32 by halves, then in f64. */
+static __m256d sum_of_four(const __m256 v[4])
+{
+    return widen_sum(_mm256_add_ps(_mm256_add_ps(v[0], v[1]), _mm256_add_ps(v[2], v[3])));
+}
+
+/* e of a row, 32 at a time, and their sum: every 32 in f32, then on in f64. */
+SYI_INLINE double exp_row(float *e, const char *x, size_t n, float m, float inv_t, const enum syi_float type)
+{
+    const size_t bytes = syi_float_size(type);
     __m256d sum = _mm256_setzero_pd();
     size_t i = 0;
     for (; i + 32 <= n; i += 32) {
         __m256 v[4];
         for (size_t j = 0; j < 4; j++) {
-            v[j] = exp_of(_mm256_castsi256_ps(load(x + (i + 8 * j) * elem_bytes)), m, inv_t);
+            v[j] = exp_of(load(x + (i + 8 * j) * bytes, type), m, inv_t);
             _mm256_storeu_ps(e + i + 8 * j, v[j]);
         }
         sum = _mm256_add_pd(sum, sum_of_four(v));
     }
-    *done = i;
-    return fold_pd(sum);
+    return fold_pd(sum) + syi_kernels_scalar.exp_row[type](e + i, x + i * bytes, n - i, m, inv_t);
 }
 
-static double exp_row_f32_avx2(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = exp_row(e, x, n, m, inv_t, 4, load_words, &done);
-    return sum + syi_kernels_scalar.exp_row_f32(e + done, (const char *)x + done * 4, n - done, m, inv_t);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_EXP_ROW)
 
-static double exp_row_f16_avx2(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = exp_row(e, x, n, m, inv_t, 2, load_f16, &done);
-    return sum + syi_kernels_scalar.exp_row_f16(e + done, (const char *)x + done * 2, n - done, m, inv_t);
-}
-
-static double exp_row_bf16_avx2(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = exp_row(e, x, n, m, inv_t, 2, load_bf16, &done);
-    return sum + syi_kernels_scalar.exp_row_bf16(e + done, (const char *)x + done * 2, n - done, m, inv_t);
-}
-
-static size_t split_avx2(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
+static size_t split(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
 {
     const __m256 least = _mm256_set1_ps(low), above = _mm256_set1_ps(high);
     __m256d total = _mm256_setzero_pd();
@@ -585,15 +393,10 @@ static size_t split_avx2(int32_t *pos, const float *e, size_t n, float low, floa
         }
         found = syi_push_some(pos, found, bits, i);
     }
-    double rest;
-    const size_t more = syi_kernels_scalar.split(pos + found, e + i, n - i, low, high, &rest);
-    for (size_t j = found; j < found + more; j++)
-        pos[j] += (int32_t)i;
-    *sum = fold_pd(total) + rest;
-    return found + more;
+    return syi_split_rest(pos, found, e, i, n, low, high, fold_pd(total), sum);
 }
 
-static uint64_t weigh_e_avx2(const float *e, size_t n, float least)
+static uint64_t weigh_e(const float *e, size_t n, float least)
 {
     const __m256 from = _mm256_set1_ps(least);
     __m256i low = _mm256_setzero_si256(), high = _mm256_setzero_si256();
@@ -655,9 +458,8 @@ static uint16_t best_32(const char *x, __m256i *largest)
     return best_of(_mm_or_si128(half, lower));
 }
 
-static inline __attribute__((always_inline)) void block_max(uint16_t *max, uint16_t *low, const char *x,
-                                                            size_t n_blocks, size_t block_bytes,
-                                                            uint16_t (*best)(const char *, __m256i *))
+SYI_INLINE void block_max(uint16_t *max, uint16_t *low, const char *x, size_t n_blocks, size_t block_bytes,
+                          uint16_t (*best)(const char *, __m256i *))
 {
     __m256i largest = _mm256_setzero_si256();
     for (size_t b = 0; b < n_blocks; b++, x += block_bytes) {
@@ -671,22 +473,14 @@ static inline __attribute__((always_inline)) void block_max(uint16_t *max, uint1
         *low = best_of(_mm_xor_si128(half, _mm_set1_epi16(-1)));
 }
 
-static void block_max_16_avx2(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
-{
-    block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_16, best_16);
-}
-
-static void block_max_32_avx2(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
-{
-    block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_32, best_32);
-}
+SYI_DEFINE_BLOCK_MAX
 
 static __m256i at_least_16(__m256i v, __m256i least)
 {
     return _mm256_cmpeq_epi16(_mm256_max_epu16(v, least), v);
 }
 
-static size_t count_ge_u16_avx2(const uint16_t *v, size_t n, uint16_t floor)
+static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t floor)
 {
     const __m256i least = _mm256_set1_epi16((short)floor);
     size_t count = 0, i = 0;
@@ -706,7 +500,7 @@ static __m256i ge_16(const char *x, __m256i least)
 }
 
 /* One bit for each element of a block. Packing works within halves: 0xd8 swaps the middle quarters back. */
-static uint64_t reach_16_avx2(const void *block, uint16_t floor)
+static uint64_t reach_16(const void *block, uint16_t floor)
 {
     const char *x = block;
     const __m256i least = _mm256_set1_epi16((short)floor);
@@ -719,7 +513,7 @@ static uint64_t reach_16_avx2(const void *block, uint16_t floor)
 
 /* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
    floor. */
-static uint64_t reach_32_avx2(const void *block, uint16_t floor)
+static uint64_t reach_32(const void *block, uint16_t floor)
 {
     const char *x = block;
     const __m256i least = words((uint32_t)floor << 16);
@@ -737,36 +531,24 @@ static uint64_t reach_32_avx2(const void *block, uint16_t floor)
 const struct syi_kernels syi_kernels_avx2 = {
     .name = "avx2",
     .needs = SYI_CPU_AVX2,
-    .copy_fan = copy_fan_avx2,
-    .copy_rows = copy_rows_avx2,
-    .scale_f32 = scale_f32_avx2,
-    .scale_f16 = scale_f16_avx2,
-    .scale_bf16 = scale_bf16_avx2,
+    .copy_fan = copy_fan,
+    .copy_rows = copy_rows,
+    .scale = SYI_FLOATS(scale),
     .decode = syi_decode_avx2,
     .encoders = &syi_encoders_avx2,
-    .sum_rows_f32 = sum_rows_f32_avx2,
-    .sum_rows_f16 = sum_rows_f16_avx2,
-    .sum_rows_bf16 = sum_rows_bf16_avx2,
-    .dot_rows_f32 = dot_rows_f32_avx2,
-    .dot_rows_f16 = dot_rows_f16_avx2,
-    .dot_rows_bf16 = dot_rows_bf16_avx2,
-    .nonzero_u8 = nonzero_u8_avx2,
-    .keys_f32 = keys_f32_avx2,
-    .keys_f16 = keys_f16_avx2,
-    .keys_bf16 = keys_bf16_avx2,
-    .exp_keys = exp_keys_avx2,
-    .weigh_f32 = weigh_f32_avx2,
-    .sum_exp_f32 = sum_exp_f32_avx2,
-    .sum_exp_f16 = sum_exp_f16_avx2,
-    .sum_exp_bf16 = sum_exp_bf16_avx2,
-    .exp_row_f32 = exp_row_f32_avx2,
-    .exp_row_f16 = exp_row_f16_avx2,
-    .exp_row_bf16 = exp_row_bf16_avx2,
-    .split = split_avx2,
-    .weigh_e = weigh_e_avx2,
-    .block_max_16 = block_max_16_avx2,
-    .block_max_32 = block_max_32_avx2,
-    .count_ge_u16 = count_ge_u16_avx2,
-    .reach_16 = reach_16_avx2,
-    .reach_32 = reach_32_avx2,
+    .sum_rows = SYI_FLOATS(sum_rows),
+    .dot_rows = SYI_FLOATS(dot_rows),
+    .nonzero_u8 = nonzero_u8,
+    .keys = SYI_FLOATS(keys),
+    .exp_keys = exp_keys,
+    .weigh_f32 = weigh_f32,
+    .sum_exp = SYI_FLOATS(sum_exp),
+    .exp_row = SYI_FLOATS(exp_row),
+    .split = split,
+    .weigh_e = weigh_e,
+    .block_max_16 = block_max_16,
+    .block_max_32 = block_max_32,
+    .count_ge_u16 = count_ge_u16,
+    .reach_16 = reach_16,
+    .reach_32 = reach_32,
 };

@@ -2,14 +2,8 @@
  * 8-bit codes to numbers with AVX2 and F16C. e4m3 and e5m2 are short forms of f16, which an instruction widens,
  * subnormals included; an f32 product with a subnormal would cost a hundred cycles here.
  */
+#include "kernels/avx2.h"
 #include "kernels/encode.h"
-
-#include <immintrin.h>
-
-static __m256 constant(uint32_t bits)
-{
-    return _mm256_castsi256_ps(_mm256_set1_epi32((int)bits));
-}
 
 static __m128i shorts(int bits)
 {
@@ -37,42 +31,17 @@ SYI_INLINE __m256 widen(__m128i codes, const enum syi_code code)
                                    : _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(codes));
 }
 
-static void put_bf16(void *y, __m256 v)
-{
-    const __m256i bits = _mm256_castps_si256(v);
-    const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-    const __m256i up = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-    const __m256i upper = _mm256_srli_epi32(_mm256_add_epi32(bits, up), 16);
-    _mm_storeu_si128(y, _mm_packus_epi32(_mm256_castsi256_si128(upper), _mm256_extracti128_si256(upper, 1)));
-}
-
-SYI_INLINE void put(char *y, size_t i, __m256 v, const enum syi_float type)
-{
-    if (type == SYI_FLOAT_BF16)
-        put_bf16(y + 2 * i, v);
-    else if (type == SYI_FLOAT_F16)
-        _mm_storeu_si128((void *)(y + 2 * i), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
-    else
-        _mm256_storeu_si256((void *)(y + 4 * i), _mm256_castps_si256(v));
-}
-
-/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type. */
-static __m256 times(__m256 x, __m256 w)
-{
-    const __m256 product = _mm256_mul_ps(x, w);
-    return _mm256_blendv_ps(product, constant(0x7fc00000u), _mm256_cmp_ps(product, product, _CMP_UNORD_Q));
-}
-
 SYI_INLINE void decode_groups(char *y, const char *codes, const float *w, size_t group, size_t n_groups,
                               const enum syi_code code, const enum syi_float type)
 {
-    const size_t bytes = type == SYI_FLOAT_F32 ? 4 : 2;
+    const size_t bytes = syi_float_size(type);
     for (size_t g = 0; g < n_groups; g++, y += group * bytes, codes += group) {
         const __m256 weight = _mm256_set1_ps(w[g]);
         size_t i = 0;
         for (; i + 8 <= group; i += 8)
-            put(y, i, times(widen(_mm_loadl_epi64((const __m128i *)(const void *)(codes + i)), code), weight),
-                type);
+            store(y + i * bytes,
+                  canonical(_mm256_mul_ps(widen(_mm_loadl_epi64((const void *)(codes + i)), code), weight)),
+                  type);
         if (i < group)
             syi_decode_scalar[code][type](y + i * bytes, codes + i, w + g, group - i, 1);
     }

@@ -3,15 +3,7 @@
  * order, fused only where scalar.c calls fmaf. Tails are masked: a masked-off lane is neither read nor
  * written.
  */
-#include "kernels/kernels.h"
-
-#include <immintrin.h>
-
-/* The first `left` lanes; all of them when there are more elements than lanes. */
-static __mmask16 first_16(size_t left)
-{
-    return (__mmask16)(left < 16 ? (1u << left) - 1 : 0xffffu);
-}
+#include "kernels/avx512.h"
 
 static __mmask32 first_32(size_t left)
 {
@@ -34,7 +26,7 @@ static inline void put(char *to, __m512i v)
     KEEP_ORDER();
 }
 
-static void copy_fan_avx512(void *const *dst, size_t n, const void *row, size_t bytes)
+static void copy_fan(void *const *dst, size_t n, const void *row, size_t bytes)
 {
     const char *src = row;
     size_t at = 0;
@@ -75,252 +67,113 @@ static void copy_abreast(void *const *dst, const void *const *src, size_t n, siz
     }
 }
 
-static void copy_rows_avx512(void *const *dst, const void *const *src, size_t n, size_t bytes)
+static void copy_rows(void *const *dst, const void *const *src, size_t n, size_t bytes)
 {
-    const size_t most = syi_abreast(bytes);
-    for (size_t done = 0; done < n; done += most) {
-        const size_t left = n - done, group = left < most ? left : most;
-        syi_fetch_rows(src + done, left, group, bytes);
-        copy_abreast(dst + done, src + done, group, bytes);
-    }
-}
-
-/* ---- Sixteen elements, widened to words -------------------------------------------------------------- */
-
-static __m512i words(uint32_t bits)
-{
-    return _mm512_set1_epi32((int)bits);
-}
-
-static __m512 constant(uint32_t bits)
-{
-    return _mm512_castsi512_ps(words(bits));
-}
-
-/* Masked-off lanes are minus infinity, which changes no maximum, sets no flag and has the weight 0. */
-static __m512i load_f32(const void *x, __mmask16 live)
-{
-    return _mm512_mask_loadu_epi32(words(0xff800000u), live, x);
-}
-
-static __m512i load_f16(const void *x, __mmask16 live)
-{
-    const __m256i half = _mm256_mask_loadu_epi16(_mm256_set1_epi16((short)0xfc00u), live, x);
-    return _mm512_castps_si512(_mm512_cvtph_ps(half));
-}
-
-static __m512i load_bf16(const void *x, __mmask16 live)
-{
-    const __m256i half = _mm256_mask_loadu_epi16(_mm256_set1_epi16((short)0xff80u), live, x);
-    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16);
-}
-
-static void store_f32(void *y, __mmask16 live, __m512 v)
-{
-    _mm512_mask_storeu_ps(y, live, v);
-}
-
-static void store_f16(void *y, __mmask16 live, __m512 v)
-{
-    const __m256i half = _mm512_maskz_cvtps_ph(live, v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-    _mm256_mask_storeu_epi16(y, live, half);
-}
-
-static void store_bf16(void *y, __mmask16 live, __m512 v)
-{
-    const __m512i bits = _mm512_castps_si512(v);
-    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), words(1));
-    const __m512i upper = _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(bits, words(0x7fff)), odd), 16);
-    _mm256_mask_storeu_epi16(y, live, _mm512_cvtepi32_epi16(upper));
+    syi_copy_groups(dst, src, n, bytes, copy_abreast);
 }
 
 /* ---- Scaling ----------------------------------------------------------------------------------------- */
 
-/* A canonical f32 NaN narrows to the canonical NaN of either 16-bit type, so only this place tests for
-   one. */
-static __m512 times(__m512 x, __m512 w)
+SYI_INLINE void scale(char *y, const char *x, float w, size_t n, const enum syi_float type)
 {
-    const __m512 product = _mm512_mul_ps(x, w);
-    return _mm512_mask_mov_ps(product, _mm512_cmp_ps_mask(product, product, _CMP_UNORD_Q),
-                              constant(0x7fc00000u));
-}
-
-static inline __attribute__((always_inline)) void scale(char *y, const char *x, float w, size_t n,
-                                                        size_t elem_bytes,
-                                                        __m512i (*load)(const void *, __mmask16),
-                                                        void (*store)(void *, __mmask16, __m512))
-{
+    const size_t bytes = syi_float_size(type), whole = n - n % 16;
     const __m512 weight = _mm512_set1_ps(w);
-    const size_t whole = n - n % 16;
     for (size_t i = 0; i < whole; i += 16)
-        store(y + i * elem_bytes, 0xffff,
-              times(_mm512_castsi512_ps(load(x + i * elem_bytes, 0xffff)), weight));
+        store(y + i * bytes, 0xffff, canonical(_mm512_mul_ps(load(x + i * bytes, 0xffff, type), weight)),
+              type);
     if (whole < n) {
         const __mmask16 live = first_16(n - whole);
-        const __m512 v = _mm512_castsi512_ps(load(x + whole * elem_bytes, live));
-        store(y + whole * elem_bytes, live, times(v, weight));
+        store(y + whole * bytes, live, canonical(_mm512_mul_ps(load(x + whole * bytes, live, type), weight)),
+              type);
     }
 }
 
-static void scale_f32_avx512(void *dst, const void *src, float w, size_t n)
-{
-    scale(dst, src, w, n, 4, load_f32, store_f32);
-}
-
-static void scale_f16_avx512(void *dst, const void *src, float w, size_t n)
-{
-    scale(dst, src, w, n, 2, load_f16, store_f16);
-}
-
-static void scale_bf16_avx512(void *dst, const void *src, float w, size_t n)
-{
-    scale(dst, src, w, n, 2, load_bf16, store_bf16);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_SCALE)
 
 /* ---- Sums of rows and dot products ------------------------------------------------------------------- */
 
 enum { STRIP = 64 }; /* columns whose sums are in registers during the loop over rows */
 
-static __m512 plus_product(__m512 sum, __m512i x, __m512 y)
+static __m512 plus_product(__m512 sum, __m512 x, __m512 y)
 {
-    return _mm512_add_ps(sum, _mm512_mul_ps(_mm512_castsi512_ps(x), y));
-}
-
-static __m512 canonical(__m512 v)
-{
-    return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), constant(0x7fc00000u));
+    return _mm512_add_ps(sum, _mm512_mul_ps(x, y));
 }
 
 /* One whole strip of all rows. */
-static inline __attribute__((always_inline)) void sum_strip(char *y, const void *const *rows, const float *w,
-                                                            size_t n_rows, size_t from_byte,
-                                                            const size_t elem_bytes,
-                                                            __m512i (*load)(const void *, __mmask16),
-                                                            void (*store)(void *, __mmask16, __m512))
+SYI_INLINE void sum_strip(char *y, const void *const *rows, const float *w, size_t n_rows, size_t from_byte,
+                          const enum syi_float type)
 {
-    const size_t step = 16 * elem_bytes;
+    const size_t step = 16 * syi_float_size(type);
     __m512 a = _mm512_setzero_ps(), b = a, c = a, d = a;
     for (size_t j = 0; j < n_rows; j++) {
         const char *x = (const char *)rows[j] + from_byte;
         const __m512 weight = _mm512_set1_ps(w != NULL ? w[j] : 1.0f);
-        a = plus_product(a, load(x, 0xffff), weight);
-        b = plus_product(b, load(x + step, 0xffff), weight);
-        c = plus_product(c, load(x + 2 * step, 0xffff), weight);
-        d = plus_product(d, load(x + 3 * step, 0xffff), weight);
+        a = plus_product(a, load(x, 0xffff, type), weight);
+        b = plus_product(b, load(x + step, 0xffff, type), weight);
+        c = plus_product(c, load(x + 2 * step, 0xffff, type), weight);
+        d = plus_product(d, load(x + 3 * step, 0xffff, type), weight);
     }
-    store(y, 0xffff, canonical(a));
-    store(y + step, 0xffff, canonical(b));
-    store(y + 2 * step, 0xffff, canonical(c));
-    store(y + 3 * step, 0xffff, canonical(d));
+    store(y, 0xffff, canonical(a), type);
+    store(y + step, 0xffff, canonical(b), type);
+    store(y + 2 * step, 0xffff, canonical(c), type);
+    store(y + 3 * step, 0xffff, canonical(d), type);
 }
 
-static inline __attribute__((always_inline)) void sum_rows(char *y, const void *const *rows, const float *w,
-                                                           size_t n_rows, size_t n, const size_t elem_bytes,
-                                                           __m512i (*load)(const void *, __mmask16),
-                                                           void (*store)(void *, __mmask16, __m512))
+SYI_INLINE void sum_rows(char *y, const void *const *rows, const float *w, size_t n_rows, size_t n,
+                         const enum syi_float type)
 {
+    const size_t bytes = syi_float_size(type);
     size_t at = 0;
     for (; at + STRIP <= n; at += STRIP)
-        sum_strip(y + at * elem_bytes, rows, w, n_rows, at * elem_bytes, elem_bytes, load, store);
+        sum_strip(y + at * bytes, rows, w, n_rows, at * bytes, type);
     for (; at < n; at += 16) { /* masked-off lanes are undefined and not stored */
         const __mmask16 live = first_16(n - at);
         __m512 sum = _mm512_setzero_ps();
         for (size_t j = 0; j < n_rows; j++)
-            sum = plus_product(sum, load((const char *)rows[j] + at * elem_bytes, live),
+            sum = plus_product(sum, load((const char *)rows[j] + at * bytes, live, type),
                                _mm512_set1_ps(w != NULL ? w[j] : 1.0f));
-        store(y + at * elem_bytes, live, canonical(sum));
+        store(y + at * bytes, live, canonical(sum), type);
     }
 }
 
-static void sum_rows_f32_avx512(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_rows(dst, rows, w, n_rows, n, 4, load_f32, store_f32);
-}
-
-static void sum_rows_f16_avx512(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_rows(dst, rows, w, n_rows, n, 2, load_f16, store_f16);
-}
-
-static void sum_rows_bf16_avx512(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_rows(dst, rows, w, n_rows, n, 2, load_bf16, store_bf16);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_SUM_ROWS)
 
 /* One block of a constant number of rows, at most 4. In the last sixteen a masked-off lane keeps its sum. */
-static inline __attribute__((always_inline)) void add_few(float *sum, const char *a, const char *const *rows,
-                                                          const size_t n_rows, size_t n,
-                                                          const size_t elem_bytes,
-                                                          __m512i (*load)(const void *, __mmask16))
+SYI_INLINE void add_few(float *sum, const char *a, const char *const *rows, const size_t n_rows, size_t n,
+                        const enum syi_float type)
 {
-    const size_t whole = n - n % SYI_DOT_LANES;
+    const size_t bytes = syi_float_size(type), whole = n - n % SYI_DOT_LANES;
     __m512 s[4];
     for (size_t j = 0; j < n_rows; j++)
         s[j] = _mm512_setzero_ps();
     for (size_t i = 0; i < whole; i += SYI_DOT_LANES)
         for (size_t j = 0; j < n_rows; j++)
-            s[j] = plus_product(s[j], load(a + i * elem_bytes, 0xffff),
-                                _mm512_castsi512_ps(load(rows[j] + i * elem_bytes, 0xffff)));
+            s[j] = plus_product(s[j], load(a + i * bytes, 0xffff, type),
+                                load(rows[j] + i * bytes, 0xffff, type));
     for (size_t j = 0; j < n_rows; j++) {
         float lane[SYI_DOT_LANES];
         if (whole < n) {
             const __mmask16 live = first_16(n - whole);
-            const __m512i p = load(a + whole * elem_bytes, live),
-                          q = load(rows[j] + whole * elem_bytes, live);
-            s[j] = _mm512_mask_add_ps(s[j], live, s[j],
-                                      _mm512_mul_ps(_mm512_castsi512_ps(p), _mm512_castsi512_ps(q)));
+            const __m512 p = load(a + whole * bytes, live, type),
+                         q = load(rows[j] + whole * bytes, live, type);
+            s[j] = _mm512_mask_add_ps(s[j], live, s[j], _mm512_mul_ps(p, q));
         }
         _mm512_storeu_ps(lane, s[j]);
         sum[j] += syi_fold_lanes(lane);
     }
 }
 
-static inline __attribute__((always_inline)) void add_dots(float *sum, const char *a, const char *const *rows,
-                                                           size_t n_rows, size_t n, const size_t elem_bytes,
-                                                           __m512i (*load)(const void *, __mmask16))
+SYI_INLINE void add_dots(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n,
+                         const enum syi_float type)
 {
-    size_t j = 0;
-    for (; j + 4 <= n_rows; j += 4)
-        add_few(sum + j, a, rows + j, 4, n, elem_bytes, load);
-    for (; j + 2 <= n_rows; j += 2)
-        add_few(sum + j, a, rows + j, 2, n, elem_bytes, load);
-    if (j < n_rows)
-        add_few(sum + j, a, rows + j, 1, n, elem_bytes, load);
+    syi_add_dots(sum, a, rows, n_rows, n, type, add_few);
 }
 
-static void add_dots_f32(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 4, load_f32);
-}
-
-static void dot_rows_f32_avx512(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 4, add_dots_f32);
-}
-
-static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 2, load_f16);
-}
-
-static void dot_rows_f16_avx512(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
-}
-
-static void add_dots_bf16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 2, load_bf16);
-}
-
-static void dot_rows_bf16_avx512(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_bf16);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_DOT_ROWS)
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
-static size_t nonzero_u8_avx512(int32_t *pos, const void *bytes, size_t n)
+static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
 {
     const char *b = bytes;
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -370,36 +223,22 @@ static void add_lanes(struct syi_key_stats *stats, const struct key_lanes *lanes
     stats->flags |= lanes->inf != 0 ? SY_ROW_INF : 0;
 }
 
-static inline __attribute__((always_inline)) void keys(uint32_t *key, const char *x, size_t n,
-                                                       size_t elem_bytes,
-                                                       __m512i (*load)(const void *, __mmask16),
-                                                       struct syi_key_stats *stats)
+SYI_INLINE void keys(uint32_t *key, const char *x, size_t n, struct syi_key_stats *stats,
+                     const enum syi_float type)
 {
+    const size_t bytes = syi_float_size(type), whole = n - n % 16;
     struct key_lanes lanes = {_mm512_setzero_si512(), 0, 0};
-    const size_t whole = n - n % 16;
     for (size_t i = 0; i < whole; i += 16)
-        _mm512_storeu_si512(key + i, keys_of(load(x + i * elem_bytes, 0xffff), &lanes));
+        _mm512_storeu_si512(key + i, keys_of(_mm512_castps_si512(load(x + i * bytes, 0xffff, type)), &lanes));
     if (whole < n) {
         const __mmask16 live = first_16(n - whole);
-        _mm512_mask_storeu_epi32(key + whole, live, keys_of(load(x + whole * elem_bytes, live), &lanes));
+        const __m512i bits = _mm512_castps_si512(load(x + whole * bytes, live, type));
+        _mm512_mask_storeu_epi32(key + whole, live, keys_of(bits, &lanes));
     }
     add_lanes(stats, &lanes);
 }
 
-static void keys_f32_avx512(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    keys(key, x, n, 4, load_f32, stats);
-}
-
-static void keys_f16_avx512(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    keys(key, x, n, 2, load_f16, stats);
-}
-
-static void keys_bf16_avx512(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    keys(key, x, n, 2, load_bf16, stats);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_KEYS)
 
 /* ---- exp --------------------------------------------------------------------------------------------- */
 
@@ -432,7 +271,7 @@ static __m512 value_of(__m512i key)
     return _mm512_castsi512_ps(_mm512_xor_si512(_mm512_xor_si512(key, words(0x80000000u)), low));
 }
 
-static void exp_keys_avx512(float *e, const uint32_t *key, size_t n, float m, float inv_t)
+static void exp_keys(float *e, const uint32_t *key, size_t n, float m, float inv_t)
 {
     const size_t whole = n - n % 16;
     for (size_t i = 0; i < whole; i += 16)
@@ -452,7 +291,7 @@ static __m512i weights_of(__m512 e)
                             _mm512_cvtps_epu64(_mm512_extractf32x8_ps(scaled, 1)));
 }
 
-static uint64_t weigh_f32_avx512(const void *x, size_t n, float m, float inv_t)
+static uint64_t weigh_f32(const void *x, size_t n, float m, float inv_t)
 {
     const char *in = x;
     const size_t whole = n - n % 16;
@@ -460,7 +299,7 @@ static uint64_t weigh_f32_avx512(const void *x, size_t n, float m, float inv_t)
     for (size_t i = 0; i < whole; i += 16)
         sum = _mm512_add_epi64(sum, weights_of(exp_of(_mm512_loadu_ps(in + i * 4), m, inv_t)));
     if (whole < n) {
-        const __m512 tail = _mm512_castsi512_ps(load_f32(in + whole * 4, first_16(n - whole)));
+        const __m512 tail = load(in + whole * 4, first_16(n - whole), SYI_FLOAT_F32);
         sum = _mm512_add_epi64(sum, weights_of(exp_of(tail, m, inv_t)));
     }
     uint64_t lane[8], total = 0;
@@ -470,53 +309,35 @@ static uint64_t weigh_f32_avx512(const void *x, size_t n, float m, float inv_t)
     return total;
 }
 
-static inline __attribute__((always_inline)) double sum_exp(const char *x, size_t n, float m, float inv_t,
-                                                            size_t elem_bytes,
-                                                            __m512i (*load)(const void *, __mmask16))
-{
-    __m512d sum = _mm512_setzero_pd();
-    for (size_t i = 0; i < n;) {
-        const size_t stop = n - i < 256 ? n : i + 256; /* sixteen vectors in f32, the rest in f64 */
-        __m512 part = _mm512_setzero_ps();
-        for (; i < stop; i += 16) {
-            const __m512i v = load(x + i * elem_bytes, stop - i < 16 ? first_16(stop - i) : 0xffff);
-            part = _mm512_add_ps(part, exp_of(_mm512_castsi512_ps(v), m, inv_t));
-        }
-        sum = _mm512_add_pd(sum, _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(part)),
-                                               _mm512_cvtps_pd(_mm512_extractf32x8_ps(part, 1))));
-    }
-    return _mm512_reduce_add_pd(sum);
-}
-
-static double sum_exp_f32_avx512(const void *x, size_t n, float m, float inv_t)
-{
-    return sum_exp(x, n, m, inv_t, 4, load_f32);
-}
-
-static double sum_exp_f16_avx512(const void *x, size_t n, float m, float inv_t)
-{
-    return sum_exp(x, n, m, inv_t, 2, load_f16);
-}
-
-static double sum_exp_bf16_avx512(const void *x, size_t n, float m, float inv_t)
-{
-    return sum_exp(x, n, m, inv_t, 2, load_bf16);
-}
-
 static __m512d widen_sum(__m512 part)
 {
     return _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(part)),
                          _mm512_cvtps_pd(_mm512_extractf32x8_ps(part, 1)));
 }
 
-static inline __attribute__((always_inline)) double exp_row(float *e, const char *x, size_t n, float m,
-                                                            float inv_t, size_t elem_bytes,
-                                                            __m512i (*load)(const void *, __mmask16))
+SYI_INLINE double sum_exp(const char *x, size_t n, float m, float inv_t, const enum syi_float type)
+{
+    __m512d sum = _mm512_setzero_pd();
+    for (size_t i = 0; i < n;) {
+        const size_t stop = n - i < 256 ? n : i + 256; /* sixteen vectors in f32, the rest in f64 */
+        __m512 part = _mm512_setzero_ps();
+        for (; i < stop; i += 16) {
+            const __mmask16 live = stop - i < 16 ? first_16(stop - i) : 0xffff;
+            part = _mm512_add_ps(part, exp_of(load(x + i * syi_float_size(type), live, type), m, inv_t));
+        }
+        sum = _mm512_add_pd(sum, widen_sum(part));
+    }
+    return _mm512_reduce_add_pd(sum);
+}
+
+SYI_EACH_FLOAT(SYI_DEFINE_SUM_EXP)
+
+SYI_INLINE double exp_row(float *e, const char *x, size_t n, float m, float inv_t, const enum syi_float type)
 {
     __m512d sum = _mm512_setzero_pd();
     for (size_t i = 0; i < n; i += 16) {
         const __mmask16 live = n - i < 16 ? first_16(n - i) : 0xffff;
-        const __m512 v = _mm512_castsi512_ps(load(x + i * elem_bytes, live));
+        const __m512 v = load(x + i * syi_float_size(type), live, type);
         const __m512 all = _mm512_maskz_mov_ps(live, exp_of(v, m, inv_t));
         _mm512_mask_storeu_ps(e + i, live, all);
         sum = _mm512_add_pd(sum, widen_sum(all));
@@ -524,22 +345,9 @@ static inline __attribute__((always_inline)) double exp_row(float *e, const char
     return _mm512_reduce_add_pd(sum);
 }
 
-static double exp_row_f32_avx512(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    return exp_row(e, x, n, m, inv_t, 4, load_f32);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_EXP_ROW)
 
-static double exp_row_f16_avx512(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    return exp_row(e, x, n, m, inv_t, 2, load_f16);
-}
-
-static double exp_row_bf16_avx512(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    return exp_row(e, x, n, m, inv_t, 2, load_bf16);
-}
-
-static size_t split_avx512(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
+static size_t split(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
 {
     const __m512 least = _mm512_set1_ps(low), above = _mm512_set1_ps(high);
     __m512d total = _mm512_setzero_pd();
@@ -555,15 +363,10 @@ static size_t split_avx512(int32_t *pos, const float *e, size_t n, float low, fl
         }
         found = syi_push_some(pos, found, bits, i);
     }
-    double rest;
-    const size_t more = syi_kernels_scalar.split(pos + found, e + i, n - i, low, high, &rest);
-    for (size_t j = found; j < found + more; j++)
-        pos[j] += (int32_t)i;
-    *sum = _mm512_reduce_add_pd(total) + rest;
-    return found + more;
+    return syi_split_rest(pos, found, e, i, n, low, high, _mm512_reduce_add_pd(total), sum);
 }
 
-static uint64_t weigh_e_avx512(const float *e, size_t n, float least)
+static uint64_t weigh_e(const float *e, size_t n, float least)
 {
     const __m512 from = _mm512_set1_ps(least);
     __m512i sum = _mm512_setzero_si512();
@@ -625,9 +428,8 @@ static uint16_t best_32(const char *x, __m512i *largest)
     return best_of(_mm_or_si128(quarter, lower));
 }
 
-static inline __attribute__((always_inline)) void block_max(uint16_t *max, uint16_t *low, const char *x,
-                                                            size_t n_blocks, size_t block_bytes,
-                                                            uint16_t (*best)(const char *, __m512i *))
+SYI_INLINE void block_max(uint16_t *max, uint16_t *low, const char *x, size_t n_blocks, size_t block_bytes,
+                          uint16_t (*best)(const char *, __m512i *))
 {
     __m512i largest = _mm512_setzero_si512();
     for (size_t b = 0; b < n_blocks; b++, x += block_bytes) {
@@ -643,17 +445,9 @@ static inline __attribute__((always_inline)) void block_max(uint16_t *max, uint1
         *low = best_of(_mm_xor_si128(quarter, _mm_set1_epi16(-1)));
 }
 
-static void block_max_16_avx512(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
-{
-    block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_16, best_16);
-}
+SYI_DEFINE_BLOCK_MAX
 
-static void block_max_32_avx512(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
-{
-    block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_32, best_32);
-}
-
-static size_t count_ge_u16_avx512(const uint16_t *v, size_t n, uint16_t floor)
+static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t floor)
 {
     const __m512i least = _mm512_set1_epi16((short)floor);
     const size_t whole = n - n % 32;
@@ -665,7 +459,7 @@ static size_t count_ge_u16_avx512(const uint16_t *v, size_t n, uint16_t floor)
     return count + (size_t)__builtin_popcount(_mm512_mask_cmpge_epu16_mask(live, tail, least));
 }
 
-static uint64_t reach_16_avx512(const void *x, uint16_t floor)
+static uint64_t reach_16(const void *x, uint16_t floor)
 {
     const char *in = x;
     const __m512i least = _mm512_set1_epi16((short)floor), top = _mm512_set1_epi16((short)0x8000u);
@@ -680,7 +474,7 @@ static uint64_t reach_16_avx512(const void *x, uint16_t floor)
 
 /* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
    floor. */
-static uint64_t reach_32_avx512(const void *x, uint16_t floor)
+static uint64_t reach_32(const void *x, uint16_t floor)
 {
     const char *in = x;
     const __m512i least = words((uint32_t)floor << 16), top = words(0x80000000u);
@@ -696,36 +490,24 @@ static uint64_t reach_32_avx512(const void *x, uint16_t floor)
 const struct syi_kernels syi_kernels_avx512 = {
     .name = "avx512",
     .needs = SYI_CPU_AVX512 | SYI_CPU_AVX2,
-    .copy_fan = copy_fan_avx512,
-    .copy_rows = copy_rows_avx512,
-    .scale_f32 = scale_f32_avx512,
-    .scale_f16 = scale_f16_avx512,
-    .scale_bf16 = scale_bf16_avx512,
+    .copy_fan = copy_fan,
+    .copy_rows = copy_rows,
+    .scale = SYI_FLOATS(scale),
     .decode = syi_decode_avx512,
     .encoders = &syi_encoders_avx512,
-    .sum_rows_f32 = sum_rows_f32_avx512,
-    .sum_rows_f16 = sum_rows_f16_avx512,
-    .sum_rows_bf16 = sum_rows_bf16_avx512,
-    .dot_rows_f32 = dot_rows_f32_avx512,
-    .dot_rows_f16 = dot_rows_f16_avx512,
-    .dot_rows_bf16 = dot_rows_bf16_avx512,
-    .nonzero_u8 = nonzero_u8_avx512,
-    .keys_f32 = keys_f32_avx512,
-    .keys_f16 = keys_f16_avx512,
-    .keys_bf16 = keys_bf16_avx512,
-    .exp_keys = exp_keys_avx512,
-    .weigh_f32 = weigh_f32_avx512,
-    .sum_exp_f32 = sum_exp_f32_avx512,
-    .sum_exp_f16 = sum_exp_f16_avx512,
-    .sum_exp_bf16 = sum_exp_bf16_avx512,
-    .exp_row_f32 = exp_row_f32_avx512,
-    .exp_row_f16 = exp_row_f16_avx512,
-    .exp_row_bf16 = exp_row_bf16_avx512,
-    .split = split_avx512,
-    .weigh_e = weigh_e_avx512,
-    .block_max_16 = block_max_16_avx512,
-    .block_max_32 = block_max_32_avx512,
-    .count_ge_u16 = count_ge_u16_avx512,
-    .reach_16 = reach_16_avx512,
-    .reach_32 = reach_32_avx512,
+    .sum_rows = SYI_FLOATS(sum_rows),
+    .dot_rows = SYI_FLOATS(dot_rows),
+    .nonzero_u8 = nonzero_u8,
+    .keys = SYI_FLOATS(keys),
+    .exp_keys = exp_keys,
+    .weigh_f32 = weigh_f32,
+    .sum_exp = SYI_FLOATS(sum_exp),
+    .exp_row = SYI_FLOATS(exp_row),
+    .split = split,
+    .weigh_e = weigh_e,
+    .block_max_16 = block_max_16,
+    .block_max_32 = block_max_32,
+    .count_ge_u16 = count_ge_u16,
+    .reach_16 = reach_16,
+    .reach_32 = reach_32,
 };

@@ -8,8 +8,6 @@
 
 #include "kernels/kernels.h"
 
-#define SYI_INLINE static inline __attribute__((always_inline))
-
 SYI_INLINE uint16_t syi_bits_16(const char *x, size_t i)
 {
     uint16_t bits;

@@ -1,16 +1,26 @@
 /*
- * All inner loops. A table holds one implementation of each for one instruction set; operators are written once
- * on top of the table of their context. scalar.c defines the bits that all other tables reproduce.
+ * All inner loops. A table holds one implementation of each for one instruction set; operators are written once on top of the table of
+ * their context.
  *
- * Kernels have no code for single operators, allocate nothing, accept any alignment, and never read or write
- * outside their n elements. They run between syi_fp_enter and syi_fp_leave. Row data is passed as void because it
- * has no alignment; keys, positions and exponentials are scratch of our own.
+ *     pick.c:  avx512 > avx2 > neon_bf16 > neon > scalar     the best whose `needs` this processor has, or the one that the caller names
+ *     <isa>.c rows, keys, weights, maxima    <isa>_codes.c 8-bit codes    typed.h, encode.h what all tables write in the same way
+ *
+ * Invariants
+ * - scalar.c defines the bits. Every other table does the same operation for each element in the same order, fused only where scalar.c
+ *   calls fmaf; sum_exp alone may differ, within SYI_SUM_EXP_ERROR.
+ * - A kernel has no code for single operators, allocates nothing, accepts any alignment, and never reads or writes outside its n elements.
+ * - It runs between syi_fp_enter and syi_fp_leave: rounding to nearest, subnormals kept.
+ *
+ * Terms: an entry is a member of the table; a key is a logit as u32 in its order, an order the 16 bits by which block_max compares; a block is SYI_BLOCK elements; a lane is one of the SYI_DOT_LANES sums of a dot product, folded by halves. Row data is passed as
+ * void because it has no alignment; keys, positions and exponentials are scratch of our own.
  */
 #ifndef SYI_KERNELS_H
 #define SYI_KERNELS_H
 
 #include "base/codes.h"
 #include "base/sample_math.h"
+
+#define SYI_INLINE static inline __attribute__((always_inline))
 
 struct syi_key_stats {
     uint32_t max;   /* largest key so far; start at 0 */
@@ -46,6 +56,14 @@ struct syi_encoders {
     syi_encode_fn *times[SYI_N_CODES][SYI_N_FLOATS], *over[SYI_N_CODES][SYI_N_FLOATS];
 };
 
+/* Entries that there are for each type of number, by enum syi_float. */
+typedef void syi_scale_fn(void *dst, const void *src, float w, size_t n);
+typedef void syi_sum_rows_fn(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+typedef void syi_dot_rows_fn(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
+typedef void syi_keys_fn(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
+typedef double syi_sum_exp_fn(const void *x, size_t n, float m, float inv_t);
+typedef double syi_exp_row_fn(float *e, const void *x, size_t n, float m, float inv_t);
+
 struct syi_kernels {
     const char *name; /* shown by `switchyard info`, accepted by --isa */
     uint32_t needs;   /* SYI_CPU_* bits, all of them */
@@ -59,9 +77,7 @@ struct syi_kernels {
 
     /* dst[i] = round(w * src[i]) to the row type, through one rounding to f32; NaN results are canonical.
        dst may be src. */
-    void (*scale_f32)(void *dst, const void *src, float w, size_t n);
-    void (*scale_f16)(void *dst, const void *src, float w, size_t n);
-    void (*scale_bf16)(void *dst, const void *src, float w, size_t n);
+    syi_scale_fn *scale[SYI_N_FLOATS];
 
     /* The same for groups of `group` 8-bit codes, w[g] for group g, which become numbers of the row type. dst overlaps
        no code. */
@@ -75,26 +91,20 @@ struct syi_kernels {
      * ascending j, then one rounding to the row type; NaN results are canonical. w NULL is all ones, no rows
      * at all give +0. dst overlaps no row.
      */
-    void (*sum_rows_f32)(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
-    void (*sum_rows_f16)(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
-    void (*sum_rows_bf16)(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
+    syi_sum_rows_fn *sum_rows[SYI_N_FLOATS];
 
     /*
      * Dot products in f32 of one row and each of n_rows others: product i is rounded and added to lane
      * i % SYI_DOT_LANES, the lanes are folded by halves. Every SYI_DOT_BLOCK elements are folded by themselves,
      * and the blocks added in order to +0. A NaN result is canonical.
      */
-    void (*dot_rows_f32)(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
-    void (*dot_rows_f16)(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
-    void (*dot_rows_bf16)(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
+    syi_dot_rows_fn *dot_rows[SYI_N_FLOATS];
 
     /* Positions of the non-zero bytes, ascending; returns how many. pos has space for n. */
     size_t (*nonzero_u8)(int32_t *pos, const void *bytes, size_t n);
 
     /* Keys of a row of logits; adds to the statistics. */
-    void (*keys_f32)(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
-    void (*keys_f16)(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
-    void (*keys_bf16)(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats);
+    syi_keys_fn *keys[SYI_N_FLOATS];
 
     /* e[i] = exp((value of key[i] - m) * inv_t) by the library's own polynomial. The argument is at most 86;
        for positive ones the result has only the precision of the polynomial. */
@@ -106,15 +116,11 @@ struct syi_kernels {
     /* Sum of e as in exp_keys over a row of logits, within SYI_SUM_EXP_ERROR of itself and 2^-100 per
        element: the only entry whose last bits may differ between tables, for callers whose results do not
        depend on them. */
-    double (*sum_exp_f32)(const void *x, size_t n, float m, float inv_t);
-    double (*sum_exp_f16)(const void *x, size_t n, float m, float inv_t);
-    double (*sum_exp_bf16)(const void *x, size_t n, float m, float inv_t);
+    syi_sum_exp_fn *sum_exp[SYI_N_FLOATS];
 
     /* e as in exp_keys of a row of logits, or any value below 2^-100 where it is below that, as a NaN is; no logit
        is above m. Returns their sum within SYI_ROW_SUM_ERROR of itself. */
-    double (*exp_row_f32)(float *e, const void *x, size_t n, float m, float inv_t);
-    double (*exp_row_f16)(float *e, const void *x, size_t n, float m, float inv_t);
-    double (*exp_row_bf16)(float *e, const void *x, size_t n, float m, float inv_t);
+    syi_exp_row_fn *exp_row[SYI_N_FLOATS];
 
     /* Of n values, none negative: the sum of those from `high` on within SYI_ROW_SUM_ERROR of itself, and the
        positions of those from `low` on below it, ascending; returns how many. pos has space for n. */

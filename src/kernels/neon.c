@@ -6,8 +6,7 @@
 
 /* ---- Copies ------------------------------------------------------------------------------------------ */
 
-static inline __attribute__((always_inline)) void fan(void *const *dst, const size_t n, const char *src,
-                                                      size_t bytes)
+SYI_INLINE void fan(void *const *dst, const size_t n, const char *src, size_t bytes)
 {
     char *to[SYI_FAN];
     size_t at = 0;
@@ -23,7 +22,7 @@ static inline __attribute__((always_inline)) void fan(void *const *dst, const si
             memcpy(to[i] + at, src + at, bytes - at);
 }
 
-static void copy_fan_neon(void *const *dst, size_t n, const void *src, size_t bytes)
+static void copy_fan(void *const *dst, size_t n, const void *src, size_t bytes)
 {
     switch (n) { /* a constant count keeps the addresses in registers */
     case 8:
@@ -66,14 +65,9 @@ static void copy_abreast(void *const *dst, const void *const *src, size_t n, siz
             memcpy((char *)dst[i] + at, (const char *)src[i] + at, bytes - at);
 }
 
-static void copy_rows_neon(void *const *dst, const void *const *src, size_t n, size_t bytes)
+static void copy_rows(void *const *dst, const void *const *src, size_t n, size_t bytes)
 {
-    const size_t most = syi_abreast(bytes);
-    for (size_t done = 0; done < n; done += most) {
-        const size_t left = n - done, group = left < most ? left : most;
-        syi_fetch_rows(src + done, left, group, bytes);
-        copy_abreast(dst + done, src + done, group, bytes);
-    }
+    syi_copy_groups(dst, src, n, bytes, copy_abreast);
 }
 
 /* ---- Scaling ----------------------------------------------------------------------------------------- */
@@ -123,23 +117,17 @@ static uint8x16_t times_bf16(uint8x16_t x, float w)
     return vreinterpretq_u8_u16(narrow_bf16(vmulq_n_f32(low, w), vmulq_n_f32(high, w)));
 }
 
-static void scale_f32_neon(void *dst, const void *src, float w, size_t n)
+SYI_INLINE void scale(uint8_t *dst, const uint8_t *src, float w, size_t n, const enum syi_float type)
 {
-    const size_t done = scale(dst, src, w, n * 4, times_f32);
-    syi_kernels_scalar.scale_f32((char *)dst + done, (const char *)src + done, w, n - done / 4);
+    const size_t bytes = syi_float_size(type);
+    const size_t done = scale_bytes(dst, src, w, n * bytes,
+                                    type == SYI_FLOAT_F32   ? times_f32
+                                    : type == SYI_FLOAT_F16 ? times_f16
+                                                            : times_bf16);
+    syi_kernels_scalar.scale[type](dst + done, src + done, w, n - done / bytes);
 }
 
-static void scale_f16_neon(void *dst, const void *src, float w, size_t n)
-{
-    const size_t done = scale(dst, src, w, n * 2, times_f16);
-    syi_kernels_scalar.scale_f16((char *)dst + done, (const char *)src + done, w, n - done / 2);
-}
-
-static void scale_bf16_neon(void *dst, const void *src, float w, size_t n)
-{
-    const size_t done = scale(dst, src, w, n * 2, times_bf16);
-    syi_kernels_scalar.scale_bf16((char *)dst + done, (const char *)src + done, w, n - done / 2);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_SCALE)
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
@@ -166,7 +154,7 @@ static uint64_t nonzero_64(const uint8_t *b)
     return bits_of(mask);
 }
 
-static size_t nonzero_u8_neon(int32_t *pos, const void *bytes, size_t n)
+static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
 {
     const uint8_t *b = bytes;
     uint8_t rest[64] = {0};
@@ -212,48 +200,41 @@ static void add_lanes(struct syi_key_stats *stats, const struct key_lanes *lanes
     stats->flags |= vmaxvq_u32(lanes->inf) != 0 ? SY_ROW_INF : 0;
 }
 
-static void keys_f32_neon(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+/* The bits of eight elements as f32. */
+struct eight_words {
+    uint32x4_t low, high;
+};
+
+SYI_INLINE struct eight_words words_of(const uint8_t *x, const enum syi_float type)
 {
-    const uint8_t *in = x;
-    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(UINT32_MAX), vdupq_n_u32(0)};
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        vst1q_u32(key + i, keys_of(vreinterpretq_u32_u8(vld1q_u8(in + i * 4)), &lanes));
-        vst1q_u32(key + i + 4, keys_of(vreinterpretq_u32_u8(vld1q_u8(in + i * 4 + 16)), &lanes));
-    }
-    for (; i + 4 <= n; i += 4)
-        vst1q_u32(key + i, keys_of(vreinterpretq_u32_u8(vld1q_u8(in + i * 4)), &lanes));
-    add_lanes(stats, &lanes);
-    syi_kernels_scalar.keys_f32(key + i, in + i * 4, n - i, stats);
+    if (type == SYI_FLOAT_F32)
+        return (struct eight_words){vreinterpretq_u32_u8(vld1q_u8(x)),
+                                    vreinterpretq_u32_u8(vld1q_u8(x + 16))};
+    const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(x));
+    if (type == SYI_FLOAT_BF16)
+        return (struct eight_words){vshll_n_u16(vget_low_u16(v), 16), vshll_n_u16(vget_high_u16(v), 16)};
+    return (struct eight_words){vreinterpretq_u32_f32(widen_f16(vget_low_u16(v))),
+                                vreinterpretq_u32_f32(widen_f16(vget_high_u16(v)))};
 }
 
-static void keys_f16_neon(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
+SYI_INLINE void keys(uint32_t *key, const uint8_t *x, size_t n, struct syi_key_stats *stats,
+                     const enum syi_float type)
 {
-    const uint8_t *in = x;
+    const size_t bytes = syi_float_size(type);
     struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(UINT32_MAX), vdupq_n_u32(0)};
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(in + i * 2));
-        vst1q_u32(key + i, keys_of(vreinterpretq_u32_f32(widen_f16(vget_low_u16(v))), &lanes));
-        vst1q_u32(key + i + 4, keys_of(vreinterpretq_u32_f32(widen_f16(vget_high_u16(v))), &lanes));
+        const struct eight_words v = words_of(x + i * bytes, type);
+        vst1q_u32(key + i, keys_of(v.low, &lanes));
+        vst1q_u32(key + i + 4, keys_of(v.high, &lanes));
     }
+    for (; type == SYI_FLOAT_F32 && i + 4 <= n; i += 4)
+        vst1q_u32(key + i, keys_of(vreinterpretq_u32_u8(vld1q_u8(x + i * 4)), &lanes));
     add_lanes(stats, &lanes);
-    syi_kernels_scalar.keys_f16(key + i, in + i * 2, n - i, stats);
+    syi_kernels_scalar.keys[type](key + i, x + i * bytes, n - i, stats);
 }
 
-static void keys_bf16_neon(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    const uint8_t *in = x;
-    struct key_lanes lanes = {vdupq_n_u32(0), vdupq_n_u32(UINT32_MAX), vdupq_n_u32(0)};
-    size_t i = 0;
-    for (; i + 8 <= n; i += 8) {
-        const uint16x8_t v = vreinterpretq_u16_u8(vld1q_u8(in + i * 2));
-        vst1q_u32(key + i, keys_of(vshll_n_u16(vget_low_u16(v), 16), &lanes));
-        vst1q_u32(key + i + 4, keys_of(vshll_n_u16(vget_high_u16(v), 16), &lanes));
-    }
-    add_lanes(stats, &lanes);
-    syi_kernels_scalar.keys_bf16(key + i, in + i * 2, n - i, stats);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_KEYS)
 
 /* ---- exp --------------------------------------------------------------------------------------------- */
 
@@ -308,7 +289,7 @@ static void exp_16(float *e, const uint32_t *key, float m, float inv_t)
         vst1q_f32(e + 4 * i, x[i]);
 }
 
-static void exp_keys_neon(float *e, const uint32_t *key, size_t n, float m, float inv_t)
+static void exp_keys(float *e, const uint32_t *key, size_t n, float m, float inv_t)
 {
     uint32_t rest[8] = {0};
     float e_rest[8];
@@ -354,7 +335,7 @@ static uint64x2_t add_weights(uint64x2_t sum, float64x2_t e)
     return vaddq_u64(sum, vreinterpretq_u64_f64(vaddq_f64(e, vdupq_n_f64(4096.0))));
 }
 
-static uint64_t weigh_f32_neon(const void *x, size_t n, float m, float inv_t)
+static uint64_t weigh_f32(const void *x, size_t n, float m, float inv_t)
 {
     const uint8_t *in = x;
     uint64x2_t a = vdupq_n_u64(0), b = a, c = a, d = a;
@@ -371,19 +352,11 @@ static uint64_t weigh_f32_neon(const void *x, size_t n, float m, float inv_t)
            syi_kernels_scalar.weigh_f32(in + i * 4, n - i, m, inv_t);
 }
 
-static float32x4_t four_f32(const uint8_t *x)
+SYI_INLINE float32x4_t load_four(const uint8_t *x, const enum syi_float type)
 {
-    return vreinterpretq_f32_u8(vld1q_u8(x));
-}
-
-static float32x4_t four_f16(const uint8_t *x)
-{
-    return widen_f16(vreinterpret_u16_u8(vld1_u8(x)));
-}
-
-static float32x4_t four_bf16(const uint8_t *x)
-{
-    return widen_bf16(vreinterpret_u16_u8(vld1_u8(x)));
+    return type == SYI_FLOAT_F32   ? vreinterpretq_f32_u8(vld1q_u8(x))
+           : type == SYI_FLOAT_F16 ? widen_f16(vreinterpret_u16_u8(vld1_u8(x)))
+                                   : widen_bf16(vreinterpret_u16_u8(vld1_u8(x)));
 }
 
 /*
@@ -405,48 +378,25 @@ static float32x4_t rough_exp(float32x4_t value, float m, float inv_t)
         vaddq_u32(vreinterpretq_u32_f32(y), vshlq_n_u32(vreinterpretq_u32_f32(shifted), 23)));
 }
 
-/* Whole groups of 64 elements; *done is the number of elements. */
-static inline __attribute__((always_inline)) double sum_exp(const uint8_t *x, size_t n, float m, float inv_t,
-                                                            size_t elem_bytes,
-                                                            float32x4_t (*load)(const uint8_t *),
-                                                            size_t *done)
+/* Whole groups of 64 elements. */
+SYI_INLINE double sum_exp(const uint8_t *x, size_t n, float m, float inv_t, const enum syi_float type)
 {
-    const size_t step = 4 * elem_bytes;
+    const size_t step = 4 * syi_float_size(type);
     float64x2_t sum = vdupq_n_f64(0);
     size_t i = 0;
     for (; i + 64 <= n; i += 64) {
         float32x4_t a = vdupq_n_f32(0), b = a;
         for (size_t j = 0; j < 8; j++, x += 2 * step) { /* two chains: more would not fit the registers */
-            a = vaddq_f32(a, rough_exp(load(x), m, inv_t));
-            b = vaddq_f32(b, rough_exp(load(x + step), m, inv_t));
+            a = vaddq_f32(a, rough_exp(load_four(x, type), m, inv_t));
+            b = vaddq_f32(b, rough_exp(load_four(x + step, type), m, inv_t));
         }
         const float32x4_t all = vaddq_f32(a, b);
         sum = vaddq_f64(sum, vaddq_f64(vcvt_f64_f32(vget_low_f32(all)), vcvt_high_f64_f32(all)));
     }
-    *done = i;
-    return vaddvq_f64(sum);
+    return vaddvq_f64(sum) + syi_kernels_scalar.sum_exp[type](x, n - i, m, inv_t);
 }
 
-static double sum_exp_f32_neon(const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = sum_exp(x, n, m, inv_t, 4, four_f32, &done);
-    return sum + syi_kernels_scalar.sum_exp_f32((const uint8_t *)x + done * 4, n - done, m, inv_t);
-}
-
-static double sum_exp_f16_neon(const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = sum_exp(x, n, m, inv_t, 2, four_f16, &done);
-    return sum + syi_kernels_scalar.sum_exp_f16((const uint8_t *)x + done * 2, n - done, m, inv_t);
-}
-
-static double sum_exp_bf16_neon(const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = sum_exp(x, n, m, inv_t, 2, four_bf16, &done);
-    return sum + syi_kernels_scalar.sum_exp_bf16((const uint8_t *)x + done * 2, n - done, m, inv_t);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_SUM_EXP)
 
 /* The initial value of a sum, loaded each time: a register copy would use a slot of the arithmetic pipes. */
 struct start {
@@ -462,7 +412,7 @@ enum { START_C1, START_C2, START_C3, START_C4, START_MAGIC, N_STARTS };
 static const struct start starts[N_STARTS] = {START(0x3c091cc7), START(0x3d2aac58), START(0x3e2aaa49),
                                               START(0x3efffffe), START(0x4b400000)};
 
-static inline __attribute__((always_inline)) float32x4_t start_from(int i)
+SYI_INLINE float32x4_t start_from(int i)
 {
     float32x4_t v;
     __asm__ volatile("ldr %q0, %1" : "=w"(v) : "m"(starts[i]));
@@ -472,7 +422,7 @@ static inline __attribute__((always_inline)) float32x4_t start_from(int i)
 /* exp_to_weigh of eight vectors interleaved, which hides latency; neighbouring operations with the same constant share
    its load, because registers are scarce. */
 #define EACH_OF_EIGHT _Pragma("GCC unroll 8") for (size_t j = 0; j < 8; j++)
-static inline __attribute__((always_inline)) void exp_eight(float32x4_t t[8], float m, float inv_t)
+SYI_INLINE void exp_eight(float32x4_t t[8], float m, float inv_t)
 {
     const float32x4_t magic = vdupq_n_f32(12582912.0f);
     float32x4_t shifted[8], n[8], c[8], square[8];
@@ -503,20 +453,17 @@ static inline __attribute__((always_inline)) void exp_eight(float32x4_t t[8], fl
         vaddq_u32(vreinterpretq_u32_f32(t[j]), vshlq_n_u32(vreinterpretq_u32_f32(shifted[j]), 23)));
 }
 
-/* e of a row and their sum: every eight in f32, three roundings, then in f64. *done is the number of
-   elements. */
-static inline __attribute__((always_inline)) double exp_row(float *e, const uint8_t *x, size_t n, float m,
-                                                            float inv_t, size_t elem_bytes,
-                                                            float32x4_t (*load)(const uint8_t *),
-                                                            size_t *done)
+/* e of a row and their sum: every eight in f32, three roundings, then in f64. */
+SYI_INLINE double exp_row(float *e, const uint8_t *x, size_t n, float m, float inv_t,
+                          const enum syi_float type)
 {
-    const size_t step = 4 * elem_bytes;
+    const size_t step = 4 * syi_float_size(type);
     float64x2_t low = vdupq_n_f64(0), high = low;
     size_t i = 0;
     for (; i + 32 <= n; i += 32, x += 8 * step) {
         float32x4_t t[8];
         EACH_OF_EIGHT
-        t[j] = load(x + j * step);
+        t[j] = load_four(x + j * step, type);
         exp_eight(t, m, inv_t);
         EACH_OF_EIGHT
         vst1q_f32(e + i + 4 * j, t[j]);
@@ -525,30 +472,10 @@ static inline __attribute__((always_inline)) double exp_row(float *e, const uint
         low = vaddq_f64(low, vcvt_f64_f32(vget_low_f32(all)));
         high = vaddq_f64(high, vcvt_high_f64_f32(all));
     }
-    *done = i;
-    return vaddvq_f64(vaddq_f64(low, high));
+    return vaddvq_f64(vaddq_f64(low, high)) + syi_kernels_scalar.exp_row[type](e + i, x, n - i, m, inv_t);
 }
 
-static double exp_row_f32_neon(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = exp_row(e, x, n, m, inv_t, 4, four_f32, &done);
-    return sum + syi_kernels_scalar.exp_row_f32(e + done, (const uint8_t *)x + done * 4, n - done, m, inv_t);
-}
-
-static double exp_row_f16_neon(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = exp_row(e, x, n, m, inv_t, 2, four_f16, &done);
-    return sum + syi_kernels_scalar.exp_row_f16(e + done, (const uint8_t *)x + done * 2, n - done, m, inv_t);
-}
-
-static double exp_row_bf16_neon(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    size_t done;
-    const double sum = exp_row(e, x, n, m, inv_t, 2, four_bf16, &done);
-    return sum + syi_kernels_scalar.exp_row_bf16(e + done, (const uint8_t *)x + done * 2, n - done, m, inv_t);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_EXP_ROW)
 
 /* A mask with one byte for each of sixteen e: whether it is in a range. */
 static uint8x16_t narrow_mask(const uint32x4_t in[4])
@@ -558,7 +485,7 @@ static uint8x16_t narrow_mask(const uint32x4_t in[4])
     return vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
 }
 
-static size_t split_neon(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
+static size_t split(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
 {
     const float32x4_t least = vdupq_n_f32(low), above = vdupq_n_f32(high);
     float64x2_t total = vdupq_n_f64(0);
@@ -580,15 +507,10 @@ static size_t split_neon(int32_t *pos, const float *e, size_t n, float low, floa
         }
         found = syi_push_some(pos, found, bits_of(mask), i);
     }
-    double rest;
-    const size_t more = syi_kernels_scalar.split(pos + found, e + i, n - i, low, high, &rest);
-    for (size_t j = found; j < found + more; j++)
-        pos[j] += (int32_t)i;
-    *sum = vaddvq_f64(total) + rest;
-    return found + more;
+    return syi_split_rest(pos, found, e, i, n, low, high, vaddvq_f64(total), sum);
 }
 
-static uint64_t weigh_e_neon(const float *e, size_t n, float least)
+static uint64_t weigh_e(const float *e, size_t n, float least)
 {
     const float32x4_t from = vdupq_n_f32(least);
     uint64x2_t a = vdupq_n_u64(0), b = a, c = a, d = a;
@@ -609,14 +531,10 @@ static uint64_t weigh_e_neon(const float *e, size_t n, float least)
 }
 
 /* Entries that both tables share. */
-#define SLOTS \
-    .copy_fan = copy_fan_neon, .copy_rows = copy_rows_neon, .scale_f32 = scale_f32_neon, \
-    .sum_rows_f32 = syi_sum_rows_f32_neon, .dot_rows_f32 = syi_dot_rows_f32_neon, \
-    .dot_rows_bf16 = syi_dot_rows_bf16_neon, .nonzero_u8 = nonzero_u8_neon, .keys_f32 = keys_f32_neon, \
-    .keys_f16 = keys_f16_neon, .keys_bf16 = keys_bf16_neon, .exp_keys = exp_keys_neon, \
-    .weigh_f32 = weigh_f32_neon, .sum_exp_f32 = sum_exp_f32_neon, .sum_exp_f16 = sum_exp_f16_neon, \
-    .sum_exp_bf16 = sum_exp_bf16_neon, .exp_row_f32 = exp_row_f32_neon, .exp_row_f16 = exp_row_f16_neon, \
-    .exp_row_bf16 = exp_row_bf16_neon, .split = split_neon, .weigh_e = weigh_e_neon, \
+#define SHARED \
+    .copy_fan = copy_fan, .copy_rows = copy_rows, .nonzero_u8 = nonzero_u8, .keys = SYI_FLOATS(keys), \
+    .exp_keys = exp_keys, .weigh_f32 = weigh_f32, .sum_exp = SYI_FLOATS(sum_exp), \
+    .exp_row = SYI_FLOATS(exp_row), .split = split, .weigh_e = weigh_e, \
     .block_max_16 = syi_block_max_16_neon, .block_max_32 = syi_block_max_32_neon, \
     .count_ge_u16 = syi_count_ge_u16_neon, .reach_16 = syi_reach_16_neon, .reach_32 = syi_reach_32_neon, \
     .encoders = &syi_encoders_neon
@@ -624,23 +542,19 @@ static uint64_t weigh_e_neon(const float *e, size_t n, float least)
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",
     .needs = SYI_CPU_NEON,
-    .scale_f16 = scale_f16_neon,
-    .scale_bf16 = scale_bf16_neon,
-    .sum_rows_f16 = syi_sum_rows_f16_neon,
-    .sum_rows_bf16 = syi_sum_rows_bf16_neon,
-    .dot_rows_f16 = syi_dot_rows_f16_neon,
+    .scale = SYI_FLOATS(scale),
+    .sum_rows = {syi_sum_rows_f32_neon, syi_sum_rows_f16_neon, syi_sum_rows_bf16_neon},
+    .dot_rows = {syi_dot_rows_f32_neon, syi_dot_rows_f16_neon, syi_dot_rows_bf16_neon},
     .decode = syi_decode_neon,
-    SLOTS,
+    SHARED,
 };
 
 const struct syi_kernels syi_kernels_neon_bf16 = {
     .name = "neon_bf16",
     .needs = SYI_CPU_NEON | SYI_CPU_BF16,
-    .scale_f16 = syi_scale_f16_neon_bf16,
-    .scale_bf16 = syi_scale_bf16_neon_bf16,
-    .sum_rows_f16 = syi_sum_rows_f16_neon_bf16,
-    .sum_rows_bf16 = syi_sum_rows_bf16_neon_bf16,
-    .dot_rows_f16 = syi_dot_rows_f16_neon_bf16,
+    .scale = {scale_f32, syi_scale_f16_neon_bf16, syi_scale_bf16_neon_bf16},
+    .sum_rows = {syi_sum_rows_f32_neon, syi_sum_rows_f16_neon_bf16, syi_sum_rows_bf16_neon_bf16},
+    .dot_rows = {syi_dot_rows_f32_neon, syi_dot_rows_f16_neon_bf16, syi_dot_rows_bf16_neon},
     .decode = syi_decode_neon_bf16,
-    SLOTS,
+    SHARED,
 };

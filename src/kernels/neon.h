@@ -5,7 +5,7 @@
 #ifndef SYI_NEON_H
 #define SYI_NEON_H
 
-#include "kernels/kernels.h"
+#include "kernels/typed.h"
 
 #include <arm_neon.h>
 
@@ -18,7 +18,7 @@ struct bytes_128 {
     uint8x16_t a, b, c, d, e, f, g, h;
 };
 
-static inline __attribute__((always_inline)) struct bytes_128 load_128(const void *from)
+SYI_INLINE struct bytes_128 load_128(const void *from)
 {
     struct bytes_128 v;
     __asm__ volatile("ldp %q0, %q1, [%8]\n\tldp %q2, %q3, [%8, #32]\n\t"
@@ -30,7 +30,7 @@ static inline __attribute__((always_inline)) struct bytes_128 load_128(const voi
     return v;
 }
 
-static inline __attribute__((always_inline)) void store_128(void *to, struct bytes_128 v)
+SYI_INLINE void store_128(void *to, struct bytes_128 v)
 {
     __asm__ volatile("stp %q0, %q1, [%8]\n\tstp %q2, %q3, [%8, #32]\n\t"
                      "stp %q4, %q5, [%8, #64]\n\tstp %q6, %q7, [%8, #96]"
@@ -40,8 +40,8 @@ static inline __attribute__((always_inline)) void store_128(void *to, struct byt
 }
 
 /* Scales whole vectors; returns how many bytes that were. */
-static inline __attribute__((always_inline)) size_t scale(uint8_t *y, const uint8_t *x, float w, size_t bytes,
-                                                          uint8x16_t (*times)(uint8x16_t, float))
+SYI_INLINE size_t scale_bytes(uint8_t *y, const uint8_t *x, float w, size_t bytes,
+                              uint8x16_t (*times)(uint8x16_t, float))
 {
     size_t at = 0;
     for (; at + 128 <= bytes; at += 128) {
@@ -64,8 +64,8 @@ struct sums {
 typedef void add_8_fn(float32x4_t *p, float32x4_t *q, const uint8_t *x, const float *w, size_t j);
 typedef void put_8_fn(uint8_t *y, float32x4_t p, float32x4_t q);
 
-static inline __attribute__((always_inline)) void add_32(struct sums *s, const uint8_t *x, const float *w,
-                                                         size_t j, const size_t step, add_8_fn *add_8)
+SYI_INLINE void add_32(struct sums *s, const uint8_t *x, const float *w, size_t j, const size_t step,
+                       add_8_fn *add_8)
 {
     add_8(&s->a, &s->b, x, w, j);
     add_8(&s->c, &s->d, x + step, w, j);
@@ -73,8 +73,7 @@ static inline __attribute__((always_inline)) void add_32(struct sums *s, const u
     add_8(&s->g, &s->h, x + 3 * step, w, j);
 }
 
-static inline __attribute__((always_inline)) void put_32(uint8_t *y, const struct sums *s, const size_t step,
-                                                         put_8_fn *put_8)
+SYI_INLINE void put_32(uint8_t *y, const struct sums *s, const size_t step, put_8_fn *put_8)
 {
     put_8(y, s->a, s->b);
     put_8(y + step, s->c, s->d);
@@ -88,17 +87,15 @@ static inline __attribute__((always_inline)) void put_32(uint8_t *y, const struc
  */
 enum { AHEAD = 1024, LINE = 64 };
 
-static inline __attribute__((always_inline)) void fetch_ahead(const void *row, size_t at, size_t n_bytes,
-                                                              size_t row_bytes)
+SYI_INLINE void fetch_ahead(const void *row, size_t at, size_t n_bytes, size_t row_bytes)
 {
     for (size_t line = AHEAD; line < AHEAD + n_bytes && at + line < row_bytes; line += LINE)
         __builtin_prefetch((const char *)row + at + line, 0, 3);
 }
 
 /* The last columns are copied row by row to a buffer of zeros, so that nothing past them is read. */
-static inline __attribute__((always_inline)) void sum_any(uint8_t *y, const void *const *rows, const float *w,
-                                                          size_t n_rows, size_t n, const size_t elem_bytes,
-                                                          add_8_fn *add_8, put_8_fn *put_8, const bool few)
+SYI_INLINE void sum_any(uint8_t *y, const void *const *rows, const float *w, size_t n_rows, size_t n,
+                        const size_t elem_bytes, add_8_fn *add_8, put_8_fn *put_8, const bool few)
 {
     const float32x4_t zero = vdupq_n_f32(0.0f);
     const struct sums none = {zero, zero, zero, zero, zero, zero, zero, zero};
@@ -151,10 +148,8 @@ static inline void round_8_bf16(uint8_t *y, float32x4_t even, float32x4_t odd)
 }
 
 /* A constant number of rows whose addresses and weights no store can change, so that they are kept in registers. */
-static inline __attribute__((always_inline)) void sum_few(uint8_t *y, const void *const *rows, const float *w,
-                                                          const size_t n_rows, size_t n,
-                                                          const size_t elem_bytes, add_8_fn *add_8,
-                                                          put_8_fn *put_8)
+SYI_INLINE void sum_few(uint8_t *y, const void *const *rows, const float *w, const size_t n_rows, size_t n,
+                        const size_t elem_bytes, add_8_fn *add_8, put_8_fn *put_8)
 {
     const void *own[8] = {0};
     float weights[8] = {0};
@@ -173,14 +168,14 @@ static inline __attribute__((always_inline)) void sum_few(uint8_t *y, const void
     { \
         sum_few(y, rows, w, n_rows, n, elem_bytes, add_8, put_8); \
     }
-#define SUM_ROWS(name, elem_bytes, add_8, put_8) \
+#define SUM_ROWS(linkage, name, elem_bytes, add_8, put_8) \
     SUM_FEW(name, 1, elem_bytes, add_8, put_8) \
     SUM_FEW(name, 2, elem_bytes, add_8, put_8) \
     SUM_FEW(name, 3, elem_bytes, add_8, put_8) \
     SUM_FEW(name, 4, elem_bytes, add_8, put_8) \
     SUM_FEW(name, 6, elem_bytes, add_8, put_8) \
     SUM_FEW(name, 8, elem_bytes, add_8, put_8) \
-    static void name(void *y, const void *const *rows, const float *w, size_t n_rows, size_t n) \
+    linkage void name(void *y, const void *const *rows, const float *w, size_t n_rows, size_t n) \
     { \
         static void (*const few[])(uint8_t *, const void *const *, const float *, size_t) = { \
             NULL, name##_1, name##_2, name##_3, name##_4, NULL, name##_6, NULL, name##_8}; \
@@ -207,10 +202,8 @@ static inline float fold_lanes(struct lanes sum)
 }
 
 /* Bytes [at, end) of a constant number of rows, at most 4, with prefetch if there are no others. */
-static inline __attribute__((always_inline)) void add_piece(struct lanes *sum, const char *a,
-                                                            const char *const *rows, const size_t n_rows,
-                                                            size_t at, size_t end, const size_t step,
-                                                            add_16_fn *add_16, const bool few)
+SYI_INLINE void add_piece(struct lanes *sum, const char *a, const char *const *rows, const size_t n_rows,
+                          size_t at, size_t end, const size_t step, add_16_fn *add_16, const bool few)
 {
     const uint8_t *x = (const uint8_t *)a, *y[4];
     struct lanes s[4];
@@ -236,9 +229,8 @@ enum { PIECE = 256 };
 
 /* One block: whole sixteens, then the rest padded with zeros. More than two rows advance together, PIECE bytes at a
    time, so that more of their misses overlap; the lanes of all do not fit into the registers. */
-static inline __attribute__((always_inline)) void add_dots(float *sum, const char *a, const char *const *rows,
-                                                           size_t n_rows, size_t n, const size_t elem_bytes,
-                                                           add_16_fn *add_16, float (*fold)(struct lanes))
+SYI_INLINE void add_dots(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n,
+                         const size_t elem_bytes, add_16_fn *add_16, float (*fold)(struct lanes))
 {
     const float32x4_t zero = vdupq_n_f32(0.0f);
     const size_t step = SYI_DOT_LANES * elem_bytes, rest = n % SYI_DOT_LANES * elem_bytes;
@@ -271,6 +263,16 @@ static inline __attribute__((always_inline)) void add_dots(float *sum, const cha
     }
 }
 
+#define DOT_ROWS(name, elem_bytes, add_16, fold) \
+    static void add_##name(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n) \
+    { \
+        add_dots(sum, a, rows, n_rows, n, elem_bytes, add_16, fold); \
+    } \
+    void name(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n) \
+    { \
+        syi_dot_blocks(dst, a, rows, n_rows, n, elem_bytes, add_##name); \
+    }
+
 /* One bit per byte of 64, set where the mask vectors are 0xff. */
 static inline uint64_t bits_of(const uint8x16_t mask[4])
 {
@@ -282,18 +284,11 @@ static inline uint64_t bits_of(const uint8x16_t mask[4])
     return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(all, all)), 0);
 }
 
-void syi_sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
-void syi_sum_rows_f16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
-void syi_sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
-void syi_dot_rows_f32_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
-void syi_dot_rows_f16_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
-void syi_dot_rows_bf16_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
-
-void syi_dot_rows_f16_neon_bf16(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n);
-void syi_sum_rows_f16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
-void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
-void syi_scale_f16_neon_bf16(void *dst, const void *src, float w, size_t n);
-void syi_scale_bf16_neon_bf16(void *dst, const void *src, float w, size_t n);
+syi_sum_rows_fn syi_sum_rows_f32_neon, syi_sum_rows_f16_neon, syi_sum_rows_bf16_neon;
+syi_dot_rows_fn syi_dot_rows_f32_neon, syi_dot_rows_f16_neon, syi_dot_rows_bf16_neon;
+syi_dot_rows_fn syi_dot_rows_f16_neon_bf16;
+syi_sum_rows_fn syi_sum_rows_f16_neon_bf16, syi_sum_rows_bf16_neon_bf16;
+syi_scale_fn syi_scale_f16_neon_bf16, syi_scale_bf16_neon_bf16;
 
 /* Kernels of neon_scan.c. */
 void syi_block_max_16_neon(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks);

@@ -34,15 +34,15 @@ static uint8x16_t times_bf16(uint8x16_t x, float w)
 void syi_scale_f16_neon_bf16(void *dst, const void *src, float w, size_t n)
 {
     const bool short_w = (float)(float16_t)w == w;
-    const size_t done =
-        short_w ? scale(dst, src, w, n * 2, times_f16_by_f16) : scale(dst, src, w, n * 2, times_f16);
-    syi_kernels_scalar.scale_f16((char *)dst + done, (const char *)src + done, w, n - done / 2);
+    const size_t done = short_w ? scale_bytes(dst, src, w, n * 2, times_f16_by_f16)
+                                : scale_bytes(dst, src, w, n * 2, times_f16);
+    syi_kernels_scalar.scale[SYI_FLOAT_F16]((char *)dst + done, (const char *)src + done, w, n - done / 2);
 }
 
 void syi_scale_bf16_neon_bf16(void *dst, const void *src, float w, size_t n)
 {
-    const size_t done = scale(dst, src, w, n * 2, times_bf16);
-    syi_kernels_scalar.scale_bf16((char *)dst + done, (const char *)src + done, w, n - done / 2);
+    const size_t done = scale_bytes(dst, src, w, n * 2, times_bf16);
+    syi_kernels_scalar.scale[SYI_FLOAT_BF16]((char *)dst + done, (const char *)src + done, w, n - done / 2);
 }
 
 /* ---- Sums of rows ------------------------------------------------------------------------------------ */
@@ -127,10 +127,10 @@ static void put_8_in_order(uint8_t *y, float32x4_t low, float32x4_t high)
 }
 
 SUM_FEW(sum_bf16_in_order, 1, 2, add_8_in_order, put_8_in_order)
-SUM_ROWS(sum_exact_f16, 2, add_8_exact_f16, put_8_f16)
-SUM_ROWS(sum_f16, 2, add_8_f16, put_8_f16)
-SUM_ROWS(sum_exact_bf16, 2, add_8_exact_bf16, put_8_bf16)
-SUM_ROWS(sum_bf16, 2, add_8_bf16, put_8_bf16)
+SUM_ROWS(static, sum_exact_f16, 2, add_8_exact_f16, put_8_f16)
+SUM_ROWS(static, sum_f16, 2, add_8_f16, put_8_f16)
+SUM_ROWS(static, sum_exact_bf16, 2, add_8_exact_bf16, put_8_bf16)
+SUM_ROWS(static, sum_bf16, 2, add_8_bf16, put_8_bf16)
 
 void syi_sum_rows_f16_neon_bf16(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
 {
@@ -156,12 +156,4 @@ static struct lanes add_16_f16(struct lanes sum, const uint8_t *x, const uint8_t
                           vfmlalq_low_f16(sum.c, q, t), vfmlalq_high_f16(sum.d, q, t)};
 }
 
-static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 2, add_16_f16, fold_lanes);
-}
-
-void syi_dot_rows_f16_neon_bf16(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
-}
+DOT_ROWS(syi_dot_rows_f16_neon_bf16, 2, add_16_f16, fold_lanes)

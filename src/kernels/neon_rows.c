@@ -40,24 +40,9 @@ static void put_8_f16(uint8_t *y, float32x4_t low, float32x4_t high)
     vst1q_u8(y, vreinterpretq_u8_f16(vcvt_high_f16_f32(vcvt_f16_f32(low), high)));
 }
 
-SUM_ROWS(sum_f32, 4, add_8_f32, put_8_f32)
-SUM_ROWS(sum_f16, 2, add_8_f16, put_8_f16)
-SUM_ROWS(sum_bf16, 2, add_8_bf16, round_8_bf16)
-
-void syi_sum_rows_f32_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_f32(dst, rows, w, n_rows, n);
-}
-
-void syi_sum_rows_f16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_f16(dst, rows, w, n_rows, n);
-}
-
-void syi_sum_rows_bf16_neon(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    sum_bf16(dst, rows, w, n_rows, n);
-}
+SUM_ROWS(, syi_sum_rows_f32_neon, 4, add_8_f32, put_8_f32)
+SUM_ROWS(, syi_sum_rows_f16_neon, 2, add_8_f16, put_8_f16)
+SUM_ROWS(, syi_sum_rows_bf16_neon, 2, add_8_bf16, round_8_bf16)
 
 /* ---- Dot products ------------------------------------------------------------------------------------ */
 
@@ -104,38 +89,12 @@ static struct lanes add_16_bf16(struct lanes sum, const uint8_t *x, const uint8_
     return plus_products(sum, sixteen_bf16(x), sixteen_bf16(y));
 }
 
-static void add_dots_f32(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 4, add_16_f32, fold_lanes);
-}
-
-void syi_dot_rows_f32_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 4, add_dots_f32);
-}
-
-static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 2, add_16_f16, fold_lanes);
-}
-
-void syi_dot_rows_f16_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
-}
-
 static float fold_pairs(struct lanes s)
 {
     return fold_lanes((struct lanes){vzip1q_f32(s.a, s.b), vzip2q_f32(s.a, s.b), vzip1q_f32(s.c, s.d),
                                      vzip2q_f32(s.c, s.d)});
 }
 
-static void add_dots_bf16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, 2, add_16_bf16, fold_pairs);
-}
-
-void syi_dot_rows_bf16_neon(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_bf16);
-}
+DOT_ROWS(syi_dot_rows_f32_neon, 4, add_16_f32, fold_lanes)
+DOT_ROWS(syi_dot_rows_f16_neon, 2, add_16_f16, fold_lanes)
+DOT_ROWS(syi_dot_rows_bf16_neon, 2, add_16_bf16, fold_pairs)

@@ -22,9 +22,8 @@ static uint16x8_t order_of(uint16x8_t bits)
 }
 
 /* block_max for less than eight blocks; returns the largest bit patterns. */
-static inline __attribute__((always_inline)) uint16x8_t
-block_max_few(uint16_t *max, const uint8_t *x, size_t n_blocks, size_t elem_bytes,
-              uint16x8_t (*load)(const uint8_t *, size_t))
+SYI_INLINE uint16x8_t block_max_few(uint16_t *max, const uint8_t *x, size_t n_blocks, size_t elem_bytes,
+                                    uint16x8_t (*load)(const uint8_t *, size_t))
 {
     uint16x8_t pattern = vdupq_n_u16(0);
     for (size_t b = 0; b < n_blocks; b++, x += SYI_BLOCK * elem_bytes) {
@@ -40,9 +39,8 @@ block_max_few(uint16_t *max, const uint8_t *x, size_t n_blocks, size_t elem_byte
 
 /* The largest bit patterns of two blocks as signed integers, each in half a vector; the unsigned ones are stored in
    *pattern on request. */
-static inline __attribute__((always_inline)) int16x8_t max_of_two(const uint8_t *x, size_t step,
-                                                                  uint16x8_t (*load)(const uint8_t *, size_t),
-                                                                  bool wanted, uint16x8_t *pattern)
+SYI_INLINE int16x8_t max_of_two(const uint8_t *x, size_t step, uint16x8_t (*load)(const uint8_t *, size_t),
+                                bool wanted, uint16x8_t *pattern)
 {
     int16x8_t m[2];
     for (size_t b = 0; b < 2; b++, x += step) {
@@ -68,8 +66,7 @@ static inline __attribute__((always_inline)) int16x8_t max_of_two(const uint8_t 
 }
 
 /* The smallest of two blocks in the same way. */
-static inline __attribute__((always_inline)) int16x8_t min_of_two(const uint8_t *x, size_t step,
-                                                                  uint16x8_t (*load)(const uint8_t *, size_t))
+SYI_INLINE int16x8_t min_of_two(const uint8_t *x, size_t step, uint16x8_t (*load)(const uint8_t *, size_t))
 {
     int16x8_t m[2];
     for (size_t b = 0; b < 2; b++, x += step) {
@@ -96,9 +93,8 @@ static __attribute__((noinline)) int16x8_t min_of_eight(const uint8_t *x, size_t
  * As signed integers, bit patterns order like the values while any of them is non-negative, so the maximum
  * needs no conversion per element; of a block of only negatives the least pattern is needed.
  */
-static inline __attribute__((always_inline)) uint16x8_t
-block_max_8(uint16_t *max, const uint8_t *x, size_t elem_bytes, uint16x8_t (*load)(const uint8_t *, size_t),
-            bool wanted)
+SYI_INLINE uint16x8_t block_max_8(uint16_t *max, const uint8_t *x, size_t elem_bytes,
+                                  uint16x8_t (*load)(const uint8_t *, size_t), bool wanted)
 {
     const size_t step = SYI_BLOCK * elem_bytes;
     uint16x8_t pattern = vdupq_n_u16(0);
@@ -114,10 +110,8 @@ block_max_8(uint16_t *max, const uint8_t *x, size_t elem_bytes, uint16x8_t (*loa
 }
 
 /* Returns the largest bit pattern, on request. */
-static inline __attribute__((always_inline)) uint16_t block_max(uint16_t *max, const uint8_t *x,
-                                                                size_t n_blocks, size_t elem_bytes,
-                                                                uint16x8_t (*load)(const uint8_t *, size_t),
-                                                                bool wanted)
+SYI_INLINE uint16_t block_max(uint16_t *max, const uint8_t *x, size_t n_blocks, size_t elem_bytes,
+                              uint16x8_t (*load)(const uint8_t *, size_t), bool wanted)
 {
     /* Two halves in turn: two streams are read faster than one, if they are not short. */
     const size_t step = SYI_BLOCK * elem_bytes, half = n_blocks * step > 32768 ? n_blocks / 16 * 8 : 0;
@@ -174,8 +168,7 @@ size_t syi_count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
 
 /* One bit per element of a block, set where the order is at least the floor. From a floor that no negative reaches, bit
    patterns compare as signed integers. */
-static inline __attribute__((always_inline)) uint64_t hits(const uint8_t *x, uint16_t floor,
-                                                           uint16x8_t (*load)(const uint8_t *, size_t))
+SYI_INLINE uint64_t hits(const uint8_t *x, uint16_t floor, uint16x8_t (*load)(const uint8_t *, size_t))
 {
     const uint16x8_t least = vdupq_n_u16(floor);
     const int16x8_t positive = vdupq_n_s16((int16_t)(floor & 0x7fff));

@@ -3,11 +3,9 @@
  * other table, thread count and device must reproduce. The file is built without contraction, so a*b+c is two
  * roundings and fmaf is exactly one.
  */
-#include "kernels/kernels.h"
+#include "kernels/typed.h"
 
 #include <math.h>
-
-#define CANONICAL_NAN_BITS 0x7fc00000u
 
 /* For short rows, page walks and first cache lines dominate: many rows at once overlap them. A long row is a stream, and
    a core prefetches few of them. */
@@ -33,13 +31,13 @@ void syi_fetch_rows(const void *const *rows, size_t left, size_t group, size_t b
     }
 }
 
-static void copy_fan_scalar(void *const *dst, size_t n, const void *src, size_t bytes)
+static void copy_fan(void *const *dst, size_t n, const void *src, size_t bytes)
 {
     for (size_t i = 0; i < n; i++)
         memcpy(dst[i], src, bytes);
 }
 
-static void copy_rows_scalar(void *const *dst, const void *const *src, size_t n, size_t bytes)
+static void copy_rows(void *const *dst, const void *const *src, size_t n, size_t bytes)
 {
     for (size_t i = 0; i < n; i++)
         memcpy(dst[i], src[i], bytes);
@@ -59,119 +57,65 @@ static uint16_t load_u16(const void *x, size_t i)
     return value;
 }
 
-static void store_u16(void *x, size_t i, uint16_t value)
+SYI_INLINE float load(const void *x, size_t i, const enum syi_float type)
 {
-    memcpy((char *)x + i * sizeof value, &value, sizeof value);
+    return type == SYI_FLOAT_F32   ? load_f32(x, i)
+           : type == SYI_FLOAT_F16 ? syi_f16_to_f32(load_u16(x, i))
+                                   : syi_bf16_to_f32(load_u16(x, i));
 }
 
-static void scale_f32_scalar(void *dst, const void *src, float w, size_t n)
+/* A result of arithmetic, whose NaN becomes the canonical one of the type. */
+SYI_INLINE void store(void *y, size_t i, float value, const enum syi_float type)
 {
-    for (size_t i = 0; i < n; i++) {
-        float product = w * load_f32(src, i);
-        if (product != product)
-            product = syi_f32_from_bits(CANONICAL_NAN_BITS);
-        memcpy((char *)dst + i * sizeof product, &product, sizeof product);
+    if (type == SYI_FLOAT_F32) {
+        value = syi_canonical(value);
+        memcpy((char *)y + i * sizeof value, &value, sizeof value);
+        return;
     }
+    const uint16_t bits = type == SYI_FLOAT_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value);
+    memcpy((char *)y + i * sizeof bits, &bits, sizeof bits);
 }
 
-static void scale_f16_scalar(void *dst, const void *src, float w, size_t n)
+SYI_INLINE void scale(void *y, const void *x, float w, size_t n, const enum syi_float type)
 {
     for (size_t i = 0; i < n; i++)
-        store_u16(dst, i, syi_f32_to_f16(w * syi_f16_to_f32(load_u16(src, i))));
+        store(y, i, w * load(x, i, type), type);
 }
 
-static void scale_bf16_scalar(void *dst, const void *src, float w, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        store_u16(dst, i, syi_f32_to_bf16(w * syi_bf16_to_f32(load_u16(src, i))));
-}
+SYI_EACH_FLOAT(SYI_DEFINE_SCALE)
 
 /* ---- Sums of rows and dot products ------------------------------------------------------------------- */
 
-static float widen_f16(const void *x, size_t i)
-{
-    return syi_f16_to_f32(load_u16(x, i));
-}
-
-static float widen_bf16(const void *x, size_t i)
-{
-    return syi_bf16_to_f32(load_u16(x, i));
-}
-
-/* Element i of the sum. A weight of one does not change x, so that rows without weights need no separate path. */
-static float sum_at(const void *const *rows, const float *w, size_t n_rows, size_t i,
-                    float (*load)(const void *, size_t))
-{
-    float sum = 0.0f;
-    for (size_t j = 0; j < n_rows; j++)
-        sum += (w != NULL ? w[j] : 1.0f) * load(rows[j], i);
-    return sum;
-}
-
-static void sum_rows_f32_scalar(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
+/* A weight of one does not change x, so that rows without weights need no separate path. */
+SYI_INLINE void sum_rows(void *y, const void *const *rows, const float *w, size_t n_rows, size_t n,
+                         const enum syi_float type)
 {
     for (size_t i = 0; i < n; i++) {
-        const float sum = syi_canonical(sum_at(rows, w, n_rows, i, load_f32));
-        memcpy((char *)dst + i * sizeof sum, &sum, sizeof sum);
+        float sum = 0.0f;
+        for (size_t j = 0; j < n_rows; j++)
+            sum += (w != NULL ? w[j] : 1.0f) * load(rows[j], i, type);
+        store(y, i, sum, type);
     }
 }
 
-static void sum_rows_f16_scalar(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        store_u16(dst, i, syi_f32_to_f16(sum_at(rows, w, n_rows, i, widen_f16)));
-}
+SYI_EACH_FLOAT(SYI_DEFINE_SUM_ROWS)
 
-static void sum_rows_bf16_scalar(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        store_u16(dst, i, syi_f32_to_bf16(sum_at(rows, w, n_rows, i, widen_bf16)));
-}
-
-static void add_dots(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n,
-                     float (*load)(const void *, size_t))
+SYI_INLINE void add_dots(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n,
+                         const enum syi_float type)
 {
     for (size_t j = 0; j < n_rows; j++) {
         float lane[SYI_DOT_LANES] = {0};
         for (size_t i = 0; i < n; i++)
-            lane[i % SYI_DOT_LANES] += load(a, i) * load(rows[j], i);
+            lane[i % SYI_DOT_LANES] += load(a, i, type) * load(rows[j], i, type);
         sum[j] += syi_fold_lanes(lane);
     }
 }
 
-static void add_dots_f32(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, load_f32);
-}
-
-static void add_dots_f16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, widen_f16);
-}
-
-static void add_dots_bf16(float *sum, const char *a, const char *const *rows, size_t n_rows, size_t n)
-{
-    add_dots(sum, a, rows, n_rows, n, widen_bf16);
-}
-
-static void dot_rows_f32_scalar(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 4, add_dots_f32);
-}
-
-static void dot_rows_f16_scalar(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_f16);
-}
-
-static void dot_rows_bf16_scalar(float *dst, const void *a, const void *const *rows, size_t n_rows, size_t n)
-{
-    syi_dot_blocks(dst, a, rows, n_rows, n, 2, add_dots_bf16);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_DOT_ROWS)
 
 /* ---- Positions --------------------------------------------------------------------------------------- */
 
-static size_t nonzero_u8_scalar(int32_t *pos, const void *bytes, size_t n)
+static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
 {
     const unsigned char *b = bytes;
     size_t found = 0;
@@ -183,36 +127,22 @@ static size_t nonzero_u8_scalar(int32_t *pos, const void *bytes, size_t n)
 
 /* ---- Keys -------------------------------------------------------------------------------------------- */
 
-static uint32_t key_of(uint32_t bits, struct syi_key_stats *stats)
+SYI_INLINE void keys(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats,
+                     const enum syi_float type)
 {
-    const uint32_t key = syi_key(bits);
-    stats->flags |= syi_key_flags(bits);
-    if (key > stats->max)
-        stats->max = key;
-    return key;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t bits = syi_f32_bits(load(x, i, type));
+        key[i] = syi_key(bits);
+        stats->flags |= syi_key_flags(bits);
+        stats->max = key[i] > stats->max ? key[i] : stats->max;
+    }
 }
 
-static void keys_f32_scalar(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    for (size_t i = 0; i < n; i++)
-        key[i] = key_of(syi_f32_bits(load_f32(x, i)), stats);
-}
-
-static void keys_f16_scalar(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    for (size_t i = 0; i < n; i++)
-        key[i] = key_of(syi_f32_bits(syi_f16_to_f32(load_u16(x, i))), stats);
-}
-
-static void keys_bf16_scalar(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats)
-{
-    for (size_t i = 0; i < n; i++)
-        key[i] = key_of((uint32_t)load_u16(x, i) << 16, stats);
-}
+SYI_EACH_FLOAT(SYI_DEFINE_KEYS)
 
 /* ---- exp --------------------------------------------------------------------------------------------- */
 
-static void exp_keys_scalar(float *e, const uint32_t *key, size_t n, float m, float inv_t)
+static void exp_keys(float *e, const uint32_t *key, size_t n, float m, float inv_t)
 {
     for (size_t i = 0; i < n; i++)
         e[i] = syi_exp((syi_key_value(key[i]) - m) * inv_t);
@@ -220,7 +150,7 @@ static void exp_keys_scalar(float *e, const uint32_t *key, size_t n, float m, fl
 
 /* ---- Weights ----------------------------------------------------------------------------------------- */
 
-static uint64_t weigh_f32_scalar(const void *x, size_t n, float m, float inv_t)
+static uint64_t weigh_f32(const void *x, size_t n, float m, float inv_t)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -228,57 +158,29 @@ static uint64_t weigh_f32_scalar(const void *x, size_t n, float m, float inv_t)
     return sum;
 }
 
-static double sum_exp_f32_scalar(const void *x, size_t n, float m, float inv_t)
+SYI_INLINE double sum_exp(const void *x, size_t n, float m, float inv_t, const enum syi_float type)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (double)syi_exp((load_f32(x, i) - m) * inv_t);
+        sum += (double)syi_exp((load(x, i, type) - m) * inv_t);
     return sum;
 }
 
-static double sum_exp_f16_scalar(const void *x, size_t n, float m, float inv_t)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)syi_exp((syi_f16_to_f32(load_u16(x, i)) - m) * inv_t);
-    return sum;
-}
-
-static double sum_exp_bf16_scalar(const void *x, size_t n, float m, float inv_t)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)syi_exp((syi_bf16_to_f32(load_u16(x, i)) - m) * inv_t);
-    return sum;
-}
+SYI_EACH_FLOAT(SYI_DEFINE_SUM_EXP)
 
 /* ---- Rows of e ----------------------------------------------------------------------------------------- */
 
-static double exp_row_f32_scalar(float *e, const void *x, size_t n, float m, float inv_t)
+SYI_INLINE double exp_row(float *e, const void *x, size_t n, float m, float inv_t, const enum syi_float type)
 {
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += (double)(e[i] = syi_exp((load_f32(x, i) - m) * inv_t));
+        sum += (double)(e[i] = syi_exp((load(x, i, type) - m) * inv_t));
     return sum;
 }
 
-static double exp_row_f16_scalar(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)(e[i] = syi_exp((syi_f16_to_f32(load_u16(x, i)) - m) * inv_t));
-    return sum;
-}
+SYI_EACH_FLOAT(SYI_DEFINE_EXP_ROW)
 
-static double exp_row_bf16_scalar(float *e, const void *x, size_t n, float m, float inv_t)
-{
-    double sum = 0;
-    for (size_t i = 0; i < n; i++)
-        sum += (double)(e[i] = syi_exp((syi_bf16_to_f32(load_u16(x, i)) - m) * inv_t));
-    return sum;
-}
-
-static size_t split_scalar(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
+static size_t split(int32_t *pos, const float *e, size_t n, float low, float high, double *sum)
 {
     size_t found = 0;
     *sum = 0;
@@ -290,7 +192,7 @@ static size_t split_scalar(int32_t *pos, const float *e, size_t n, float low, fl
     return found;
 }
 
-static uint64_t weigh_e_scalar(const float *e, size_t n, float least)
+static uint64_t weigh_e(const float *e, size_t n, float least)
 {
     uint64_t sum = 0;
     for (size_t i = 0; i < n; i++)
@@ -331,17 +233,17 @@ static void block_max(uint16_t *max, uint16_t *low, const void *x, size_t n_bloc
         *low = largest;
 }
 
-static void block_max_16_scalar(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
+static void block_max_16(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
 {
     block_max(max, low, x, n_blocks, order_16);
 }
 
-static void block_max_32_scalar(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
+static void block_max_32(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks)
 {
     block_max(max, low, x, n_blocks, order_32);
 }
 
-static size_t count_ge_u16_scalar(const uint16_t *v, size_t n, uint16_t floor)
+static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t floor)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
@@ -357,48 +259,36 @@ static uint64_t reach(const void *x, uint16_t floor, uint16_t (*order)(const voi
     return hits;
 }
 
-static uint64_t reach_16_scalar(const void *x, uint16_t floor)
+static uint64_t reach_16(const void *x, uint16_t floor)
 {
     return reach(x, floor, order_16);
 }
 
-static uint64_t reach_32_scalar(const void *x, uint16_t floor)
+static uint64_t reach_32(const void *x, uint16_t floor)
 {
     return reach(x, floor, order_32);
 }
 
 const struct syi_kernels syi_kernels_scalar = {
     .name = "scalar",
-    .copy_fan = copy_fan_scalar,
-    .copy_rows = copy_rows_scalar,
-    .scale_f32 = scale_f32_scalar,
-    .scale_f16 = scale_f16_scalar,
-    .scale_bf16 = scale_bf16_scalar,
+    .copy_fan = copy_fan,
+    .copy_rows = copy_rows,
+    .scale = SYI_FLOATS(scale),
     .decode = syi_decode_scalar,
     .encoders = &syi_encoders_scalar,
-    .sum_rows_f32 = sum_rows_f32_scalar,
-    .sum_rows_f16 = sum_rows_f16_scalar,
-    .sum_rows_bf16 = sum_rows_bf16_scalar,
-    .dot_rows_f32 = dot_rows_f32_scalar,
-    .dot_rows_f16 = dot_rows_f16_scalar,
-    .dot_rows_bf16 = dot_rows_bf16_scalar,
-    .nonzero_u8 = nonzero_u8_scalar,
-    .keys_f32 = keys_f32_scalar,
-    .keys_f16 = keys_f16_scalar,
-    .keys_bf16 = keys_bf16_scalar,
-    .exp_keys = exp_keys_scalar,
-    .weigh_f32 = weigh_f32_scalar,
-    .sum_exp_f32 = sum_exp_f32_scalar,
-    .sum_exp_f16 = sum_exp_f16_scalar,
-    .sum_exp_bf16 = sum_exp_bf16_scalar,
-    .exp_row_f32 = exp_row_f32_scalar,
-    .exp_row_f16 = exp_row_f16_scalar,
-    .exp_row_bf16 = exp_row_bf16_scalar,
-    .split = split_scalar,
-    .weigh_e = weigh_e_scalar,
-    .block_max_16 = block_max_16_scalar,
-    .block_max_32 = block_max_32_scalar,
-    .count_ge_u16 = count_ge_u16_scalar,
-    .reach_16 = reach_16_scalar,
-    .reach_32 = reach_32_scalar,
+    .sum_rows = SYI_FLOATS(sum_rows),
+    .dot_rows = SYI_FLOATS(dot_rows),
+    .nonzero_u8 = nonzero_u8,
+    .keys = SYI_FLOATS(keys),
+    .exp_keys = exp_keys,
+    .weigh_f32 = weigh_f32,
+    .sum_exp = SYI_FLOATS(sum_exp),
+    .exp_row = SYI_FLOATS(exp_row),
+    .split = split,
+    .weigh_e = weigh_e,
+    .block_max_16 = block_max_16,
+    .block_max_32 = block_max_32,
+    .count_ge_u16 = count_ge_u16,
+    .reach_16 = reach_16,
+    .reach_32 = reach_32,
 };

@@ -135,7 +135,7 @@ static bool allowed_pair(const struct syi_call *call, const struct item *a, cons
 
 static sy_status reject_overlap(struct syi_call *call, const struct item *a, const struct item *b)
 {
-    const char *name = call->op->info.fields[a->rule].name, *other = call->op->info.fields[b->rule].name;
+    const char *name = syi_name(call, a->rule), *other = syi_name(call, b->rule);
     call->ctx->plane = a->turn;
     if (b->turn == 0)
         return syi_fail(call->ctx, SY_ERR_ALIAS, name, "overlaps %s in memory, want separate memory", other);
@@ -224,7 +224,7 @@ static sy_status check_apart_from(struct syi_call *call, void *data)
         const DLTensor *t = syi_tensor_in_turn(call, i);
         int64_t bytes;
         if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0 && !syi_tensors_apart(t, lent))
-            return syi_fail(call->ctx, SY_ERR_ALIAS, call->op->info.fields[i].name,
+            return syi_fail(call->ctx, SY_ERR_ALIAS, syi_name(call, i),
                             "overlaps the workspace in memory, want separate memory");
     }
     return SY_OK;

@@ -11,8 +11,7 @@ sy_status syi_a2a_check_rank(struct syi_call *call, int i, int full, int shorter
     const DLTensor *t = call->tensor[i];
     if (t == NULL || t->ndim == full || t->ndim == shorter)
         return SY_OK;
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, call->op->info.fields[i].name, t->ndim, full);
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, syi_name(call, i), t->ndim, full);
     return syi_fail_at(call->ctx, &fault, "has rank %d, want %d or %d", (int)t->ndim, full, shorter);
 }
 
@@ -27,7 +26,7 @@ sy_status syi_a2a_check_tokens(struct syi_call *call, int i, struct syi_a2a_toke
     tokens->run = t->shape[1] == 1 ? t->shape[2] : t->shape[1];
     if (t->shape[1] == 1 || t->shape[2] == 1)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[i].name,
+    return syi_fail(call->ctx, SY_ERR_SHAPE, syi_name(call, i),
                     "has shape [%lld,%lld,%lld,%lld], want 1 in dimension 1 or 2", (long long)t->shape[0],
                     (long long)t->shape[1], (long long)t->shape[2], (long long)t->shape[3]);
 }
@@ -41,11 +40,11 @@ sy_status syi_a2a_check_like(struct syi_call *call, int i, int j)
     for (int d = 0; d < like->ndim; d++)
         shape[d] = like->shape[d];
     shape[like->ndim - 1] = t->shape[t->ndim - 1];
-    const sy_status st = syi_check_shape(call, i, like->ndim, shape);
-    if (st != SY_OK || shape[like->ndim - 1] > 0)
-        return st;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, call->op->info.fields[i].name, 0, 1);
-    return syi_fail_at(call->ctx, &fault, "has rows of 0 elements, want 1 or more");
+    SYI_TRY(syi_check_shape(call, i, like->ndim, shape));
+    if (shape[like->ndim - 1] > 0)
+        return SY_OK;
+    return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_EMPTY, syi_name(call, i), 0, 1,
+                         "has rows of 0 elements, want 1 or more");
 }
 
 sy_status syi_a2a_check_spread(struct syi_call *call, int i, int lead, int64_t first, int64_t batch,
@@ -80,11 +79,10 @@ sy_status syi_a2a_check_spread(struct syi_call *call, int i, int lead, int64_t f
 sy_status syi_a2a_check_row_elems(struct syi_call *call, int i, int64_t n)
 {
     const DLTensor *t = call->tensor[i];
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name, t->shape[t->ndim - 1], n);
-    return t->shape[t->ndim - 1] == n ? SY_OK
-                                      : syi_fail_at(call->ctx, &fault, "has rows of %lld elements, want %lld",
-                                                    (long long)t->shape[t->ndim - 1], (long long)n);
+    return t->shape[t->ndim - 1] == n
+               ? SY_OK
+               : syi_fail_value(call, SY_ERR_SHAPE, syi_name(call, i), t->shape[t->ndim - 1], n,
+                                "has rows of %lld elements, want %lld");
 }
 
 /* [E,D], [1,1,E,D] or [D,1,E,D]. */
@@ -99,11 +97,12 @@ sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *com
         return t->ndim == 2 ? syi_check_matrix(call, i, experts, comm->n_devices)
                             : syi_check_shape(call, i, 4, want);
     const int64_t most = index_type == SY_TYPE_U16 ? UINT16_MAX : INT32_MAX;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name,
-                                           experts, experts < 1 ? 1 : most);
-    if (experts < 1 || experts > most)
+    if (experts < 1 || experts > most) {
+        const sy_fault fault =
+            syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, syi_name(call, i), experts, experts < 1 ? 1 : most);
         return syi_fail_at(call->ctx, &fault, "has %lld experts, want 1 to %lld", (long long)experts,
                            (long long)most);
+    }
     x->n_experts = experts;
     x->n_copies = copies;
     return SY_OK;
@@ -121,7 +120,7 @@ sy_status syi_a2a_check_rows(struct syi_call *call, const char *argument, int64_
 sy_status syi_a2a_check_layout_rows(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens,
                                     int64_t *rows)
 {
-    if (syi_exchange_most_rows(x, group_tokens, x->n_experts, rows))
+    if (syi_exchange_max_rows(x, group_tokens, x->n_experts, rows))
         return SY_OK;
     const bool fixed = x->expert_rows > 0;
     const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, fixed ? "expert_rows" : "align",
@@ -145,32 +144,21 @@ static sy_status check_axis(struct syi_call *call, sy_axis axis)
 /* Enums and hints. */
 static sy_status check_words(struct syi_call *call, const struct syi_a2a_options *o)
 {
-    sy_status st = check_axis(call, o->axis);
-    if (st == SY_OK && o->dim != 0)
-        st = syi_check_value(call, o->dim_name, o->dim, 1, 2);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "order", (int)o->order);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "fill", (int)o->fill);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "layout", (int)o->layout);
-    if (st == SY_OK)
-        st = syi_check_value(call, "align", o->align, 0, INT32_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "max_tokens", o->max_tokens, 0, INT32_MAX);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "replica", (int)o->replica);
-    if (st == SY_OK)
-        st = syi_check_value(call, "node_size", o->node_size, 0, INT64_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "expert_rows", o->expert_rows, 0, INT32_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "num_links", o->num_links, 0, INT32_MAX);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "topology", (int)o->topology);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "memory", (int)o->memory);
-    return st == SY_OK ? syi_check_value(call, "subdevice_id", o->subdevice_id, 0, 0) : st;
+    SYI_TRY(check_axis(call, o->axis));
+    if (o->dim != 0)
+        SYI_TRY(syi_check_value(call, o->dim_name, o->dim, 1, 2));
+    SYI_TRY(syi_check_enum(call, "order", (int)o->order));
+    SYI_TRY(syi_check_enum(call, "fill", (int)o->fill));
+    SYI_TRY(syi_check_enum(call, "layout", (int)o->layout));
+    SYI_TRY(syi_check_value(call, "align", o->align, 0, INT32_MAX));
+    SYI_TRY(syi_check_value(call, "max_tokens", o->max_tokens, 0, INT32_MAX));
+    SYI_TRY(syi_check_enum(call, "replica", (int)o->replica));
+    SYI_TRY(syi_check_value(call, "node_size", o->node_size, 0, INT64_MAX));
+    SYI_TRY(syi_check_value(call, "expert_rows", o->expert_rows, 0, INT32_MAX));
+    SYI_TRY(syi_check_value(call, "num_links", o->num_links, 0, INT32_MAX));
+    SYI_TRY(syi_check_enum(call, "topology", (int)o->topology));
+    SYI_TRY(syi_check_enum(call, "memory", (int)o->memory));
+    return syi_check_value(call, "subdevice_id", o->subdevice_id, 0, 0);
 }
 
 /* Positions of a group are whole nodes. The group of a routing, which need not be named, divides the one here. */
@@ -178,17 +166,14 @@ static sy_status check_nodes(struct syi_call *call, int64_t node_size, int n_pos
 {
     if (node_size == 0 || n_positions % node_size == 0)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "node_size", node_size, n_positions);
-    return syi_fail_at(call->ctx, &fault, "is %lld, want a divisor of %d, the devices of a group",
-                       (long long)node_size, n_positions);
+    return syi_fail_value(call, SY_ERR_VALUE, "node_size", node_size, n_positions,
+                          "is %lld, want a divisor of %lld, the devices of a group");
 }
 
 sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, const struct syi_a2a_options *o,
                                 struct syi_exchange *x)
 {
-    const sy_status st = check_words(call, o);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_words(call, o));
     if (o->memory == SY_MEMORY_SHARDED)
         return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "memory", "is sharded, want auto, dram or l1");
     x->axis = o->axis;
@@ -204,9 +189,9 @@ sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, cons
     x->topology = o->topology;
     x->rule = (struct syi_a2a_rule){o->replica, (int)o->node_size};
     int64_t pairs; /* of experts and hosts, which choices name */
-    const sy_status nodes = check_nodes(call, o->node_size, x->n_positions);
-    return nodes != SY_OK || o->replica == SY_A2A_REPLICA_ALL
-               ? nodes
+    SYI_TRY(check_nodes(call, o->node_size, x->n_positions));
+    return o->replica == SY_A2A_REPLICA_ALL
+               ? SY_OK
                : syi_a2a_check_rows(call, "expert_mapping", x->n_experts, comm->n_devices, &pairs);
 }
 
@@ -219,42 +204,33 @@ sy_status syi_a2a_check_routing_comm(struct syi_call *call, const sy_comm *comm,
                                             "was made for another comm, want one of this comm");
 }
 
-static sy_status check_told(struct syi_call *call, const char *field, int64_t value, int64_t was)
+static sy_status check_same(struct syi_call *call, const char *field, int64_t value, int64_t was)
 {
     if (value == 0 || value == was)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, field, value, was);
-    return syi_fail_at(call->ctx, &fault, "is %lld, want %lld as in the routing, or 0", (long long)value,
-                       (long long)was);
+    return syi_fail_value(call, SY_ERR_VALUE, field, value, was,
+                          "is %lld, want %lld as in the routing, or 0");
 }
 
 sy_status syi_a2a_check_routing(struct syi_call *call, const sy_comm *comm, const sy_routing *routing,
                                 const struct syi_a2a_options *o)
 {
-    sy_status st = syi_a2a_check_routing_comm(call, comm, routing);
-    if (st == SY_OK && !routing->filled)
+    SYI_TRY(syi_a2a_check_routing_comm(call, comm, routing));
+    if (!routing->filled)
         return syi_fail(call->ctx, SY_ERR_STATE, "routing", "is empty, want one that a dispatch has filled");
-    if (st == SY_OK && syi_routing_awaited(routing))
+    if (syi_routing_awaited(routing))
         return syi_fail(call->ctx, SY_ERR_STATE, "routing",
                         "is being filled by an open request, want one that has reached SY_PHASE_ROUTED");
     const struct syi_exchange *of = &routing->of;
-    if (st == SY_OK)
-        st = check_told(call, "cluster_axis", (int64_t)o->axis, (int64_t)of->axis);
-    if (st == SY_OK)
-        st = check_told(call, o->dim_name, o->dim, of->dim);
-    if (st == SY_OK)
-        st = check_told(call, "order", (int64_t)o->order, (int64_t)of->order);
-    if (st == SY_OK)
-        st = check_told(call, "layout", (int64_t)o->layout, (int64_t)of->layout);
-    if (st == SY_OK)
-        st = check_told(call, "align", o->align, of->align);
-    if (st == SY_OK)
-        st = check_told(call, "max_tokens", o->max_tokens, of->ragged ? of->most : 0);
-    if (st == SY_OK)
-        st = check_told(call, "replica", (int64_t)o->replica, (int64_t)of->rule.replica);
-    if (st == SY_OK)
-        st = check_told(call, "node_size", o->node_size, of->rule.node_size);
-    return st == SY_OK ? check_told(call, "expert_rows", o->expert_rows, of->expert_rows) : st;
+    SYI_TRY(check_same(call, "cluster_axis", (int64_t)o->axis, (int64_t)of->axis));
+    SYI_TRY(check_same(call, o->dim_name, o->dim, of->dim));
+    SYI_TRY(check_same(call, "order", (int64_t)o->order, (int64_t)of->order));
+    SYI_TRY(check_same(call, "layout", (int64_t)o->layout, (int64_t)of->layout));
+    SYI_TRY(check_same(call, "align", o->align, of->align));
+    SYI_TRY(check_same(call, "max_tokens", o->max_tokens, of->ragged ? of->max_tokens : 0));
+    SYI_TRY(check_same(call, "replica", (int64_t)o->replica, (int64_t)of->rule.replica));
+    SYI_TRY(check_same(call, "node_size", o->node_size, of->rule.node_size));
+    return check_same(call, "expert_rows", o->expert_rows, of->expert_rows);
 }
 
 void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing)
@@ -265,7 +241,7 @@ void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing)
     x->order = of->order;
     x->n_positions = of->n_positions;
     x->interleave = of->interleave;
-    x->most = of->most;
+    x->max_tokens = of->max_tokens;
     x->ragged = of->ragged;
     x->n_slots = of->n_slots;
     x->n_experts = of->n_experts;
@@ -290,7 +266,7 @@ static int spans_of(const struct syi_call *call, struct syi_a2a_span *span)
         if (t == NULL || !syi_span_bytes(t, &bytes) || bytes == 0)
             continue;
         const uintptr_t start = (uintptr_t)t->data + (uintptr_t)t->byte_offset;
-        span[n++] = (struct syi_a2a_span){t, start, start + (uintptr_t)bytes, call->op->info.fields[i].name,
+        span[n++] = (struct syi_a2a_span){t, start, start + (uintptr_t)bytes, syi_name(call, i),
                                           (call->op->info.fields[i].flags & SY_FIELD_OUT) != 0};
     }
     return n;
@@ -330,7 +306,7 @@ static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, b
     int64_t words[24] = {(int64_t)comm->options_hash,
                          x->axis,
                          x->interleave,
-                         x->ragged ? x->most : -1,
+                         x->ragged ? x->max_tokens : -1,
                          x->n_slots,
                          x->n_experts,
                          (int64_t)x->index_type,
@@ -370,7 +346,7 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
     header->axis = (uint8_t)x->axis;
     header->flags = x->ragged ? SYI_RAGGED : 0;
     header->tokens = (uint32_t)shard->n_tokens;
-    header->room = (uint32_t)shard->room;
+    header->capacity = (uint32_t)shard->capacity;
     header->table = (uint32_t)shard->table;
     if (!comm->local && comm->options.check == SY_CHECK_NONE)
         return;
@@ -393,12 +369,12 @@ static sy_status check_memory(struct syi_call *call, sy_request *request, const 
     sy_status st = comm->local ? SY_OK : syi_comm_check_device(call->ctx, comm, request->memory);
     if (st != SY_OK || call->query)
         return st;
-    request->there = syi_exchange_runs_there(request, NULL);
-    if (!request->there)
+    request->runs_on_device = syi_exchange_runs_on_device(request, NULL);
+    if (!request->runs_on_device)
         st = request->memory->begin(call->ctx, x->routed ? NULL : &shard->indices,
                                     x->id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens : shard->table,
                                     (size_t)x->n_slots * syi_index_bytes(x->index_type));
-    if (st == SY_OK && !request->there && comm->local)
+    if (st == SY_OK && !request->runs_on_device && comm->local)
         st = request->memory->wait(call->ctx);
     return st == SY_OK ? syi_device_poll(call->ctx)
                        : syi_fail(call->ctx, st, call->backend->name, "%s", call->ctx->backend_error);
@@ -416,7 +392,7 @@ static sy_status read_earlier(struct syi_call *call, sy_request *request, const 
     if (request->x.routed || request->memory->mesh->captures(ctx) ||
         request->memory->begin(ctx, NULL, 0, 0) != SY_OK)
         return found;
-    request->there = false;
+    request->runs_on_device = false;
     for (int s = 0; s < n; s++) {
         ctx->device = s + 1;
         ctx->found.bad = SYI_GOOD;
@@ -464,7 +440,7 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
             st = check_apart(call, request, s);
         if (st == SY_OK)
             st = syi_describe_found(call->ctx, op->info, op->contents(call, request, &x, shard));
-        if (st != SY_OK && request->there && s > 0)
+        if (st != SY_OK && request->runs_on_device && s > 0)
             st = read_earlier(call, request, op, all, s, st);
         fill_header(request, &x, shard, st, request->comm->local ? &request->header[s] : &request->mine);
     }
@@ -482,8 +458,8 @@ sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const 
                            sy_request *request)
 {
     struct syi_call call = {.ctx = ctx, .op = op_of(op), .backend = syi_usual_backend};
-    const sy_status st = op->prepare(&call, args, args_bytes);
-    return st == SY_OK ? validate_shards(&call, request, op, 0) : st;
+    SYI_TRY(op->prepare(&call, args, args_bytes));
+    return validate_shards(&call, request, op, 0);
 }
 
 sy_status syi_a2a_infer(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
@@ -494,13 +470,12 @@ sy_status syi_a2a_infer(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
     struct syi_a2a_shard one;
     sy_request request = {.comm = comm, .ctx = ctx, .x.id = (enum syi_op_id)op->info->number, .shard = &one};
     syi_clear_fault(ctx, op->info->name);
-    sy_status st = op->prepare(&call, args, args_bytes);
-    if (st == SY_OK && comm == NULL)
+    SYI_TRY(op->prepare(&call, args, args_bytes));
+    if (comm == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
-    if (st == SY_OK)
-        st = validate_shards(&call, &request, op, n / op->info->n_tensors);
+    SYI_TRY(validate_shards(&call, &request, op, n / op->info->n_tensors));
     *query = (sy_query){call.rows, call.slots, 0};
-    return st;
+    return SY_OK;
 }
 
 sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
@@ -509,9 +484,7 @@ sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
     if (ctx == NULL)
         return SY_ERR_NULL;
     sy_query answer;
-    const sy_status st = syi_a2a_infer(ctx, comm, op, args, args_bytes, &answer, NULL, 0);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_a2a_infer(ctx, comm, op, args, args_bytes, &answer, NULL, 0));
     if (query == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
     memset(query, 0, query_bytes);

@@ -64,26 +64,25 @@ SYI_MESH_OPERATORS(SYI_DECLARE)
     }
 
 /* Options that both have, as rows of their descriptions. */
-#define SYI_A2A_LAYOUT_FIELDS(op) \
-    SYI_SCALAR(op, layout, ENUM, .words = "padded packed expert", .help = "layout of the rows of experts"), \
-        SYI_SCALAR(op, align, I64, .help = "layout expert: rows of an expert are padded to a multiple"), \
-        SYI_SCALAR(op, max_tokens, I64, \
-                   .help = "devices may have different numbers of tokens, none above N"), \
-        SYI_SCALAR(op, strict_unique, BOOL, \
+#define SYI_A2A_LAYOUT_FIELDS \
+    SYI_SCALAR(layout, ENUM, .words = "padded packed expert", .help = "layout of the rows of experts"), \
+        SYI_SCALAR(align, I64, .help = "layout expert: rows of an expert are padded to a multiple"), \
+        SYI_SCALAR(max_tokens, I64, .help = "devices may have different numbers of tokens, none above N"), \
+        SYI_SCALAR(strict_unique, BOOL, \
                    .help = "reject a token that names an expert twice; else it counts once")
 
-#define SYI_A2A_HINT_FIELDS(op) \
-    SYI_SCALAR(op, num_links, INT, .preset = "1", .help = "messages per pair of devices, a hint"), \
-        SYI_SCALAR(op, topology, ENUM, .words = "auto linear ring mesh torus", \
+#define SYI_A2A_HINT_FIELDS \
+    SYI_SCALAR(num_links, INT, .preset = "1", .help = "messages per pair of devices, a hint"), \
+        SYI_SCALAR(topology, ENUM, .words = "auto linear ring mesh torus", \
                    .help = "a hint; no result depends on it"), \
-        SYI_SCALAR(op, memory, ENUM, .words = "auto dram l1 sharded", \
+        SYI_SCALAR(memory, ENUM, .words = "auto dram l1 sharded", \
                    .help = "a hint; sharded is not supported"), \
-        SYI_SCALAR(op, subdevice_id, INT, .help = "a hint; must be 0")
+        SYI_SCALAR(subdevice_id, INT, .help = "a hint; must be 0")
 
-#define SYI_A2A_REPLICA_FIELDS(op) \
-    SYI_SCALAR(op, replica, ENUM, .words = "all first round_robin hash balanced local", \
+#define SYI_A2A_REPLICA_FIELDS \
+    SYI_SCALAR(replica, ENUM, .words = "all first round_robin hash balanced local", \
                .help = "which hosts of an expert serve a choice: all, or one"), \
-        SYI_SCALAR(op, node_size, I64, .help = "replica local: positions of a node; 0: nodes do not matter")
+        SYI_SCALAR(node_size, I64, .help = "replica local: positions of a node; 0: nodes do not matter")
 
 /* ---- Steps of a check --------------------------------------------------------------------------------- */
 

@@ -26,66 +26,57 @@ enum {
 #define CHOICE_TYPES (SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_I64))
 #define MASK_TYPES (SYI_BIT(SY_TYPE_U8) | SYI_BIT(SY_TYPE_BOOL))
 
+#define OPERATOR all_to_all_dispatch
+#define PLANE(i) \
+    [PLANES + (i)] = SYI_TENSOR(planes[i], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2, 4, \
+                                "B 1 S X | N X", "sent with the token"), \
+              [PLANE_TOKENS + (i)] = SYI_TENSOR( \
+                  plane_tokens[i], SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, 0, PLANES + 1 + (i), \
+                  2, 4, "1 B*G S X | T X", "planes[" #i "] of the tokens sent here")
+
 static const sy_field_info fields[] = {
-    [INPUT] = SYI_TENSOR(all_to_all_dispatch, input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "B 1 S H | N H",
+    [INPUT] = SYI_TENSOR(input, SY_FIELD_ANY_BYTES, 0, 0, 2, 4, "B 1 S H | N H",
                          "tokens of this device; also [B,S,1,H]"),
-    [INDICES] = SYI_TENSOR(all_to_all_dispatch, expert_indices, 0, CHOICE_TYPES, 0, 2, 4, "B 1 S K | N K",
-                           "experts of each token; all bits set: none"),
-    [MAPPING] = SYI_TENSOR(all_to_all_dispatch, expert_mapping, SY_FIELD_SHARED, SYI_BIT(SY_TYPE_U16), 0, 2,
-                           4, "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
-    [PLANES] = SYI_TENSOR(all_to_all_dispatch, planes[0], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2, 4,
-                          "B 1 S X | N X", "sent with the token"),
-    [PLANES + 1] = SYI_TENSOR(all_to_all_dispatch, planes[1], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2,
-                              4, "B 1 S X | N X", "sent with the token"),
-    [PLANES + 2] = SYI_TENSOR(all_to_all_dispatch, planes[2], SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2,
-                              4, "B 1 S X | N X", "sent with the token"),
-    [TOKENS] = SYI_TENSOR(all_to_all_dispatch, tokens, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4,
-                          "1 B*G S H | T H", "tokens sent here; packed, expert: [R,H]"),
-    [METADATA] = SYI_TENSOR(all_to_all_dispatch, metadata, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
-                            0, INDICES + 1, 2, 4, "1 B*G S K | T K", "experts of all tokens of the group"),
-    [PLANE_TOKENS] =
-        SYI_TENSOR(all_to_all_dispatch, plane_tokens[0], SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, 0,
-                   PLANES + 1, 2, 4, "1 B*G S X | T X", "planes[0] of the tokens sent here"),
-    [PLANE_TOKENS + 1] =
-        SYI_TENSOR(all_to_all_dispatch, plane_tokens[1], SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, 0,
-                   PLANES + 2, 2, 4, "1 B*G S X | T X", "planes[1] of the tokens sent here"),
-    [PLANE_TOKENS + 2] =
-        SYI_TENSOR(all_to_all_dispatch, plane_tokens[2], SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, 0,
-                   PLANES + 3, 2, 4, "1 B*G S X | T X", "planes[2] of the tokens sent here"),
-    [PRESENT] = SYI_TENSOR(all_to_all_dispatch, present, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                           MASK_TYPES, 0, 1, 1, "T", "1 where a row was sent", .words = "masks"),
-    [SRC] = SYI_TENSOR(all_to_all_dispatch, src, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I32), 0, 2,
-                       2, "R 2 | R 3", "position, token (slot) of each; -1: padding"),
-    [EXPERT_COUNTS] =
-        SYI_TENSOR(all_to_all_dispatch, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                   SYI_BIT(SY_TYPE_I64), 0, 1, 1, "L", "tokens of each local expert", .words = "counts"),
-    [EXPERT_OFFSETS] = SYI_TENSOR(all_to_all_dispatch, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
-                                  SYI_BIT(SY_TYPE_I64), 0, 1, 1, "L+1", "layout expert: first row of each"),
-    [ROWS_FROM] =
-        SYI_TENSOR(all_to_all_dispatch, rows_from, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                   SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows from each position", .words = "counts"),
-    [ROWS_TO] =
-        SYI_TENSOR(all_to_all_dispatch, rows_to, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                   SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows sent to each position", .words = "counts"),
-    [SCALE_TOKENS] =
-        SYI_TENSOR(all_to_all_dispatch, scale_tokens, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
-                   SYI_SCALE_TYPES, 0, 2, 4, "1 B*G S Q | T Q", "with row_format: their scales"),
-    SYI_SCALAR(all_to_all_dispatch, num_planes, INT, .help = "number of further planes"),
-    SYI_SCALAR(all_to_all_dispatch, cluster_axis, ENUM, .words = "none 0 1",
+    [INDICES] = SYI_INPUT(expert_indices, CHOICE_TYPES, 0, 2, 4, "B 1 S K | N K",
+                          "experts of each token; all bits set: none"),
+    [MAPPING] = SYI_TENSOR(expert_mapping, SY_FIELD_SHARED, SYI_BIT(SY_TYPE_U16), 0, 2, 4,
+                           "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
+    PLANE(0),
+    PLANE(1),
+    PLANE(2),
+    [TOKENS] = SYI_TENSOR(tokens, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 4, "1 B*G S H | T H",
+                          "tokens sent here; packed, expert: [R,H]"),
+    [METADATA] = SYI_TENSOR(metadata, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, 0, INDICES + 1, 2, 4,
+                            "1 B*G S K | T K", "experts of all tokens of the group"),
+    [PRESENT] =
+        SYI_EXTRA_OUTPUT(present, MASK_TYPES, 0, 1, 1, "T", "1 where a row was sent", .words = "masks"),
+    [SRC] = SYI_OPTIONAL_OUTPUT(src, SYI_BIT(SY_TYPE_I32), 0, 2, 2, "R 2 | R 3",
+                                "position, token (slot) of each; -1: padding"),
+    [EXPERT_COUNTS] = SYI_EXTRA_OUTPUT(expert_counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "L",
+                                       "tokens of each local expert", .words = "counts"),
+    [EXPERT_OFFSETS] = SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "L+1",
+                                           "layout expert: first row of each"),
+    [ROWS_FROM] = SYI_EXTRA_OUTPUT(rows_from, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows from each position",
+                                   .words = "counts"),
+    [ROWS_TO] = SYI_EXTRA_OUTPUT(rows_to, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows sent to each position",
+                                 .words = "counts"),
+    [SCALE_TOKENS] = SYI_TENSOR(scale_tokens, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
+                                SYI_SCALE_TYPES, 0, 2, 4, "1 B*G S Q | T Q", "with row_format: their scales"),
+    SYI_SCALAR(num_planes, INT, .help = "number of further planes"),
+    SYI_SCALAR(cluster_axis, ENUM, .words = "none 0 1",
                .help = "devices that exchange: all, those of a column (0), of a row (1)"),
-    SYI_SCALAR(all_to_all_dispatch, output_concat_dim, INT, .preset = "1",
+    SYI_SCALAR(output_concat_dim, INT, .preset = "1",
                .help = "1 or 2: the dimension tokens of a group are concatenated along"),
-    SYI_SCALAR(all_to_all_dispatch, order, ENUM, .words = "concat flat",
-               .help = "order of a group's tokens along dimension 2"),
-    SYI_SCALAR(all_to_all_dispatch, fill, ENUM, .words = "zero keep", .help = "rows that are not sent"),
-    SYI_A2A_LAYOUT_FIELDS(all_to_all_dispatch),
-    SYI_SCALAR(all_to_all_dispatch, reuse_routing, BOOL,
+    SYI_SCALAR(order, ENUM, .words = "concat flat", .help = "order of a group's tokens along dimension 2"),
+    SYI_SCALAR(fill, ENUM, .words = "zero keep", .help = "rows that are not sent"),
+    SYI_A2A_LAYOUT_FIELDS,
+    SYI_SCALAR(reuse_routing, BOOL,
                .help = "routing is an input: expert_indices and expert_mapping are ignored"),
-    SYI_SCALAR(all_to_all_dispatch, routing, ROUTING, .help = "filled for the combine; optional"),
-    SYI_A2A_HINT_FIELDS(all_to_all_dispatch),
-    SYI_A2A_REPLICA_FIELDS(all_to_all_dispatch),
-    SYI_ROW_FORMAT_FIELD(all_to_all_dispatch),
-    SYI_EXPERT_ROWS_FIELD(all_to_all_dispatch),
+    SYI_SCALAR(routing, ROUTING, .help = "filled for the combine; optional"),
+    SYI_A2A_HINT_FIELDS,
+    SYI_A2A_REPLICA_FIELDS,
+    SYI_ROW_FORMAT_FIELD,
+    SYI_EXPERT_ROWS_FIELD,
 };
 
 const struct syi_op syi_op_all_to_all_dispatch = {
@@ -97,10 +88,9 @@ static sy_status check_planes_given(struct syi_call *call, int n)
 {
     for (int p = 0; p < n; p++) {
         if (call->tensor[PLANES + p] == NULL)
-            return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[PLANES + p].name,
-                            "is missing, want a tensor");
+            return syi_fail(call->ctx, SY_ERR_NULL, syi_name(call, PLANES + p), "is missing, want a tensor");
         if (call->tensor[PLANE_TOKENS + p] == NULL && !call->query)
-            return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[PLANE_TOKENS + p].name,
+            return syi_fail(call->ctx, SY_ERR_NULL, syi_name(call, PLANE_TOKENS + p),
                             "is missing, want a tensor");
     }
     return SY_OK;
@@ -108,26 +98,23 @@ static sy_status check_planes_given(struct syi_call *call, int n)
 
 static sy_status check_ranks(struct syi_call *call)
 {
-    sy_status st = SY_OK;
-    for (int i = INPUT; st == SY_OK && i < PRESENT; i++)
-        st = syi_a2a_check_rank(call, i, 4, 2);
-    return st == SY_OK ? syi_a2a_check_rank(call, SCALE_TOKENS, 4, 2) : st;
+    for (int i = INPUT; i < PRESENT; i++)
+        SYI_TRY(syi_a2a_check_rank(call, i, 4, 2));
+    return syi_a2a_check_rank(call, SCALE_TOKENS, 4, 2);
 }
 
 /* Shapes of what comes in. */
 static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, struct syi_exchange *x,
                               struct syi_a2a_tokens *tokens)
 {
-    sy_status st = syi_a2a_check_tokens(call, INPUT, tokens);
-    if (st == SY_OK)
-        st = syi_a2a_check_like(call, INPUT, INPUT);
-    if (st == SY_OK)
-        st = syi_a2a_check_like(call, INDICES, INPUT);
-    for (int p = 0; st == SY_OK && p < SY_A2A_MAX_PLANES - 1; p++)
-        st = syi_a2a_check_like(call, PLANES + p, INPUT);
-    if (st == SY_OK && call->tensor[MAPPING] != NULL)
-        st = syi_a2a_check_mapping(call, MAPPING, comm, syi_type_at(call, INDICES), x);
-    return st;
+    SYI_TRY(syi_a2a_check_tokens(call, INPUT, tokens));
+    SYI_TRY(syi_a2a_check_like(call, INPUT, INPUT));
+    SYI_TRY(syi_a2a_check_like(call, INDICES, INPUT));
+    for (int p = 0; p < SY_A2A_MAX_PLANES - 1; p++)
+        SYI_TRY(syi_a2a_check_like(call, PLANES + p, INPUT));
+    if (call->tensor[MAPPING] != NULL)
+        SYI_TRY(syi_a2a_check_mapping(call, MAPPING, comm, syi_type_at(call, INDICES), x));
+    return SY_OK;
 }
 
 /* A given routing holds the mapping and sizes of the dispatch that fills it. */
@@ -136,16 +123,13 @@ static sy_status take_routing(struct syi_call *call, const sy_comm *comm, const 
 {
     const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
     const sy_routing *routing = a->routing;
-    const sy_status st = syi_a2a_check_routing(call, comm, routing, o);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_a2a_check_routing(call, comm, routing, o));
     syi_a2a_take_routing(x, routing);
     const int64_t was = routing->tokens[shard->device - comm->device];
     if (n_tokens == was)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "input", n_tokens, was);
-    return syi_fail_at(call->ctx, &fault, "has %lld tokens, want the %lld of the routing",
-                       (long long)n_tokens, (long long)was);
+    return syi_fail_value(call, SY_ERR_SHAPE, "input", n_tokens, was,
+                          "has %lld tokens, want the %lld of the routing");
 }
 
 /* Values, and what follows from them. */
@@ -159,23 +143,19 @@ static sy_status check_fields(struct syi_call *call, const sy_comm *comm, const 
         a->replica,      a->node_size,        a->expert_rows};
     const int64_t n_tokens = tokens->batch * tokens->run;
     const int most_planes = SY_A2A_MAX_PLANES - (a->row_format != NULL ? 2 : 1); /* scales are one, too */
-    sy_status st = syi_check_value(call, "num_planes", a->num_planes, 0, most_planes);
-    if (st == SY_OK)
-        st = syi_a2a_check_options(call, comm, &o, x);
-    if (st == SY_OK && a->reuse_routing)
+    SYI_TRY(syi_check_value(call, "num_planes", a->num_planes, 0, most_planes));
+    SYI_TRY(syi_a2a_check_options(call, comm, &o, x));
+    if (a->reuse_routing)
         return take_routing(call, comm, &o, shard, n_tokens, x);
-    if (st == SY_OK)
-        st = syi_check_expert_rows(call, x->expert_rows, x->layout, x->align);
-    if (st == SY_OK && a->routing != NULL)
-        st = syi_a2a_check_routing_comm(call, comm, a->routing);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_expert_rows(call, x->expert_rows, x->layout, x->align));
+    if (a->routing != NULL)
+        SYI_TRY(syi_a2a_check_routing_comm(call, comm, a->routing));
     x->n_slots = syi_extent(call, INDICES, call->tensor[INDICES]->ndim - 1);
     x->index_type = syi_type_at(call, INDICES);
     x->strict = a->strict_unique;
     x->batch = tokens->short_form ? 0 : tokens->batch;
     x->run = tokens->short_form ? 0 : tokens->run;
-    x->most = x->ragged ? a->max_tokens : n_tokens;
+    x->max_tokens = x->ragged ? a->max_tokens : n_tokens;
     x->interleave = x->dim == 2 && x->order == SY_ORDER_CONCAT && !tokens->short_form ? tokens->run : 0;
     return SY_OK;
 }
@@ -185,27 +165,24 @@ static sy_status check_counts(struct syi_call *call, const struct syi_a2a_tokens
                               const struct syi_exchange *x, int64_t *group_tokens)
 {
     const int64_t n_tokens = tokens->batch * tokens->run;
-    sy_status st = syi_a2a_check_rows(call, "input", x->most, x->n_positions, group_tokens);
+    SYI_TRY(syi_a2a_check_rows(call, "input", x->max_tokens, x->n_positions, group_tokens));
     int64_t slots = 0, rows = 0;
-    if (st == SY_OK)
-        st = syi_a2a_check_rows(call, "expert_indices", *group_tokens, x->n_slots, &slots);
-    if (st == SY_OK)
-        st = syi_a2a_check_layout_rows(call, x, *group_tokens, &rows);
+    SYI_TRY(syi_a2a_check_rows(call, "expert_indices", *group_tokens, x->n_slots, &slots));
+    SYI_TRY(syi_a2a_check_layout_rows(call, x, *group_tokens, &rows));
     call->rows = rows;
     call->slots = x->n_slots;
-    if (st != SY_OK || n_tokens <= x->most)
-        return st;
-    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "input", n_tokens, x->most);
-    return syi_fail_at(call->ctx, &fault, "has %lld tokens, want at most max_tokens, %lld",
-                       (long long)n_tokens, (long long)x->most);
+    if (n_tokens <= x->max_tokens)
+        return SY_OK;
+    return syi_fail_value(call, SY_ERR_CAPACITY, "input", n_tokens, x->max_tokens,
+                          "has %lld tokens, want at most max_tokens, %lld");
 }
 
 static sy_status check_short(struct syi_call *call, const struct syi_a2a_tokens *tokens)
 {
     if (tokens->short_form)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "input", 4, 2);
-    return syi_fail_at(call->ctx, &fault, "has rank 4 though max_tokens is given, want 2");
+    return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "input", 4, 2,
+                         "has rank 4 though max_tokens is given, want 2");
 }
 
 /* What the shapes of outputs follow from, apart from those of inputs. */
@@ -219,10 +196,10 @@ struct known {
 static sy_status check_any_rows(struct syi_call *call, int i, int64_t rows, int64_t elems)
 {
     const DLTensor *t = call->tensor[i];
-    const sy_status st = syi_check_matrix(call, i, t == NULL ? rows : t->shape[0], elems);
-    if (st != SY_OK || t == NULL)
-        return st;
-    return syi_a2a_check_rows(call, call->op->info.fields[i].name, t->shape[0], 1, &rows);
+    SYI_TRY(syi_check_matrix(call, i, t == NULL ? rows : t->shape[0], elems));
+    if (t == NULL)
+        return SY_OK;
+    return syi_a2a_check_rows(call, syi_name(call, i), t->shape[0], 1, &rows);
 }
 
 /* The shape of what has a row per token of the group. */
@@ -233,7 +210,8 @@ static sy_status check_table(struct syi_call *call, int i, const struct syi_exch
         return check_any_rows(call, i, tokens, elems);
     const bool second = x->dim == 2;
     return syi_a2a_check_spread(call, i, 1, 1, second ? x->batch : x->batch * x->n_positions,
-                                second ? x->run * x->n_positions : x->run, x->most * x->n_positions, elems);
+                                second ? x->run * x->n_positions : x->run, x->max_tokens * x->n_positions,
+                                elems);
 }
 
 /* A row for each of the output, of `elems` elements. */
@@ -242,8 +220,8 @@ static sy_status check_rows_like(struct syi_call *call, int out, int64_t elems, 
 {
     if (x->layout == SY_LAYOUT_PADDED)
         return check_table(call, out, x, known->tokens, elems);
-    const sy_status st = check_any_rows(call, out, known->rows, elems);
-    return st == SY_OK ? syi_check_matrix(call, out, known->rows, elems) : st;
+    SYI_TRY(check_any_rows(call, out, known->rows, elems));
+    return syi_check_matrix(call, out, known->rows, elems);
 }
 
 static sy_status check_rows_of_plane(struct syi_call *call, int in, int out, const struct syi_exchange *x,
@@ -260,38 +238,34 @@ static sy_status check_only(struct syi_call *call, int i, const struct syi_excha
     if (call->tensor[i] == NULL || has)
         return SY_OK;
     static const char *const layouts[] = {"padded", "packed", "expert"};
-    return syi_fail(call->ctx, SY_ERR_VALUE, call->op->info.fields[i].name,
-                    "is given for layout %s, want none", layouts[x->layout]);
+    return syi_fail(call->ctx, SY_ERR_VALUE, syi_name(call, i), "is given for layout %s, want none",
+                    layouts[x->layout]);
 }
 
 static sy_status check_extras(struct syi_call *call, const struct syi_exchange *x, const struct known *known)
 {
     const bool padded = x->layout == SY_LAYOUT_PADDED, expert = x->layout == SY_LAYOUT_EXPERT;
-    sy_status st = check_only(call, PRESENT, x, padded);
-    if (st == SY_OK)
-        st = check_only(call, SRC, x, !padded);
-    if (st == SY_OK)
-        st = check_only(call, EXPERT_OFFSETS, x, expert);
-    if (st == SY_OK && padded && (!x->ragged || call->tensor[PRESENT] == NULL))
-        st = syi_check_vector(call, PRESENT, known->tokens);
-    if (st == SY_OK && !padded)
-        st = syi_check_matrix(call, SRC, known->rows, expert ? 3 : 2);
-    if (st == SY_OK)
-        st = syi_check_vector(call, ROWS_FROM, x->n_positions);
-    return st == SY_OK ? syi_check_vector(call, ROWS_TO, x->n_positions) : st;
+    SYI_TRY(check_only(call, PRESENT, x, padded));
+    SYI_TRY(check_only(call, SRC, x, !padded));
+    SYI_TRY(check_only(call, EXPERT_OFFSETS, x, expert));
+    if (padded && (!x->ragged || call->tensor[PRESENT] == NULL))
+        SYI_TRY(syi_check_vector(call, PRESENT, known->tokens));
+    if (!padded)
+        SYI_TRY(syi_check_matrix(call, SRC, known->rows, expert ? 3 : 2));
+    SYI_TRY(syi_check_vector(call, ROWS_FROM, x->n_positions));
+    return syi_check_vector(call, ROWS_TO, x->n_positions);
 }
 
 static sy_status check_outputs(struct syi_call *call, const struct syi_exchange *x,
                                const struct syi_coded *coded, const struct known *known)
 {
-    sy_status st = check_rows_of_plane(call, INPUT, TOKENS, x, known);
-    if (st == SY_OK)
-        st = check_table(call, METADATA, x, known->tokens, x->n_slots);
-    for (int p = 0; st == SY_OK && p < SY_A2A_MAX_PLANES - 1; p++)
-        st = check_rows_of_plane(call, PLANES + p, PLANE_TOKENS + p, x, known);
-    if (st == SY_OK && coded->given != NULL)
-        st = check_rows_like(call, SCALE_TOKENS, coded->n_groups, x, known);
-    return st == SY_OK ? check_extras(call, x, known) : st;
+    SYI_TRY(check_rows_of_plane(call, INPUT, TOKENS, x, known));
+    SYI_TRY(check_table(call, METADATA, x, known->tokens, x->n_slots));
+    for (int p = 0; p < SY_A2A_MAX_PLANES - 1; p++)
+        SYI_TRY(check_rows_of_plane(call, PLANES + p, PLANE_TOKENS + p, x, known));
+    if (coded->given != NULL)
+        SYI_TRY(check_rows_like(call, SCALE_TOKENS, coded->n_groups, x, known));
+    return check_extras(call, x, known);
 }
 
 /* ---- For sy_infer_mesh -------------------------------------------------------------------------------- */
@@ -305,7 +279,7 @@ static int64_t tokens_here(const struct syi_call *call, const sy_comm *comm, con
     for (int d = 0; d < comm->n_devices; d++)
         if (syi_group_of(comm->mesh, x->axis, d) == syi_group_of(comm->mesh, x->axis, device) &&
             inputs[d].shape != NULL && inputs[d].ndim == 2 && inputs[d].shape[0] > 0 &&
-            inputs[d].shape[0] <= x->most)
+            inputs[d].shape[0] <= x->max_tokens)
             n += inputs[d].shape[0];
     return n;
 }
@@ -333,7 +307,7 @@ static void record_outputs(struct syi_call *call, const sy_comm *comm, const str
         known->tokens = syi_routing_group_tokens(a->routing, device);
     else if (x->ragged && comm->local)
         known->tokens = tokens_here(call, comm, x, device);
-    syi_exchange_most_rows(x, known->tokens, known->locals < 0 ? x->n_experts : known->locals, &known->rows);
+    syi_exchange_max_rows(x, known->tokens, known->locals < 0 ? x->n_experts : known->locals, &known->rows);
     check_outputs(call, x, coded, known);
     syi_check_vector(call, EXPERT_COUNTS, known->locals);
     if (x->layout == SY_LAYOUT_EXPERT)
@@ -384,7 +358,7 @@ static void fill_shard(struct syi_call *call, const struct syi_coded *coded, str
     fill_planes(call, x, shard);
     fill_codes(call, coded, x, shard);
     const int64_t table = table_rows(call, METADATA), present = table_rows(call, PRESENT);
-    shard->room = table_rows(call, TOKENS);
+    shard->capacity = table_rows(call, TOKENS);
     shard->table = table < present ? table : present;
     shard->indices = syi_rows_of(call, INDICES);
     shard->metadata = syi_rows_of(call, METADATA);
@@ -395,7 +369,7 @@ static void fill_shard(struct syi_call *call, const struct syi_coded *coded, str
     shard->rows_from = syi_data(call, ROWS_FROM);
     shard->rows_to = syi_data(call, ROWS_TO);
     x->mapping = syi_rows_of(call, MAPPING);
-    x->mapping_here = syi_in_cpu_memory(call, MAPPING);
+    x->mapping_in_cpu = syi_in_cpu_memory(call, MAPPING);
     x->routing = call->args.all_to_all_dispatch.routing;
     x->routed = call->args.all_to_all_dispatch.reuse_routing;
 }
@@ -413,32 +387,21 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
     struct syi_coded coded = {
         .given = a->row_format, .dense = INPUT, .codes = TOKENS, .scales = SCALE_TOKENS};
     struct known known = {0};
-    sy_status st = check_planes_given(call, n_planes);
-    if (st == SY_OK)
-        st = syi_coded_begin(call, &coded);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st == SY_OK)
-        st = check_ranks(call);
-    if (st == SY_OK)
-        st = syi_coded_check(call, &coded);
-    if (st == SY_OK)
-        st = check_inputs(call, request->comm, x, &tokens);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_fields(call, request->comm, shard, &tokens, x);
-    if (st == SY_OK && x->ragged)
-        st = check_short(call, &tokens);
-    if (st == SY_OK)
-        st = check_counts(call, &tokens, x, &known.tokens);
-    known.rows = st == SY_OK ? syi_extent(call, TOKENS, 0) : 0;
-    if (st == SY_OK && !call->query)
-        st = check_outputs(call, x, &coded, &known);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_planes_given(call, n_planes));
+    SYI_TRY(syi_coded_begin(call, &coded));
+    SYI_TRY(syi_check_tensors(call, false));
+    SYI_TRY(check_ranks(call));
+    SYI_TRY(syi_coded_check(call, &coded));
+    SYI_TRY(check_inputs(call, request->comm, x, &tokens));
+    SYI_TRY(syi_check_sizes(call));
+    SYI_TRY(check_fields(call, request->comm, shard, &tokens, x));
+    if (x->ragged)
+        SYI_TRY(check_short(call, &tokens));
+    SYI_TRY(check_counts(call, &tokens, x, &known.tokens));
+    known.rows = syi_extent(call, TOKENS, 0);
+    if (!call->query)
+        SYI_TRY(check_outputs(call, x, &coded, &known));
+    SYI_TRY(syi_check_layout(call));
     if (call->shapes != NULL)
         record_outputs(call, request->comm, x, &coded, &known, shard->device);
     shard->n_tokens = tokens.batch * tokens.run;
@@ -480,25 +443,24 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
                           struct syi_a2a_shard *shard)
 {
     const sy_comm *comm = request->comm;
-    sy_status st = shard->device == comm->device ? syi_routing_begin(request) : SY_OK;
+    if (shard->device == comm->device)
+        SYI_TRY(syi_routing_begin(request));
     const struct syi_a2a_hosts *hosts = x->routed ? &x->routing->hosts : &request->own.hosts;
-    const int64_t n_local = st == SY_OK ? hosts->n_local[shard->device] : 0;
-    if (st == SY_OK)
-        st = syi_check_vector(call, EXPERT_COUNTS, n_local);
-    if (st == SY_OK)
-        st = syi_check_vector(call, EXPERT_OFFSETS, n_local + 1);
-    if (st != SY_OK || x->routed || request->there || (request->memory->on_device && !comm->local))
-        return st;
+    const int64_t n_local = hosts->n_local[shard->device];
+    SYI_TRY(syi_check_vector(call, EXPERT_COUNTS, n_local));
+    SYI_TRY(syi_check_vector(call, EXPERT_OFFSETS, n_local + 1));
+    if (x->routed || request->runs_on_device || (request->memory->on_device && !comm->local))
+        return SY_OK;
     return read_choices(call->ctx, request, x, shard);
 }
 
 static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
 {
-    const sy_status st = syi_copy_args(call, args, args_bytes);
+    SYI_TRY(syi_copy_args(call, args, args_bytes));
     const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
     call->spared = a->reuse_routing ? 1u << INDICES | 1u << MAPPING : 0;
-    if (st != SY_OK || !a->reuse_routing)
-        return st;
+    if (!a->reuse_routing)
+        return SY_OK;
     return a->routing != NULL
                ? SY_OK
                : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");

@@ -2,6 +2,7 @@
  * The path every call takes: copy the argument struct, check, find scratch, run on the backend, report.
  */
 #include "ops/call.h"
+#include "cuda/cuda.h"
 
 /* Copies what the caller's header knew of the struct. Fields it did not know are zero, the default; fields
    we do not know must be zero. */
@@ -143,6 +144,23 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
         st = run(&call);
     if (ctx->trace != NULL)
         trace(&call, st, start);
+    return st;
+}
+
+sy_status syi_why(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
+                  struct syc_chosen *chosen)
+{
+    struct syi_kv_plane few[SYI_FEW_PLANES];
+    struct syi_call call;
+    begin(&call, ctx, op);
+    call.planes = few;
+    chosen->n = 0;
+    syi_clear_fault(ctx, op->info.name);
+    sy_status st = syi_copy_args(&call, args, args_bytes);
+    if (st == SY_OK)
+        st = op->check(&call);
+    if (st == SY_OK && call.backend == syi_device_backend(ctx))
+        ctx->cuda->choose(ctx->cuda_device, op->info.number, &call.plan, chosen);
     return st;
 }
 

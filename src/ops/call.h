@@ -53,12 +53,28 @@ struct syi_op {
 SYI_OPERATORS(SYI_DECLARE)
 #undef SYI_DECLARE
 
-/* Rows of an operator's description; what follows is from flags on. */
-#define SYI_TENSOR(op, field, ...) SYI_SCALAR(op, field, TENSOR, __VA_ARGS__)
-#define SYI_SCALAR(op, field, KIND, ...) \
+/*
+ * Rows of the description of OPERATOR, which the file of an operator defines: its fields, by kind. What follows their names is types,
+ * the tensor whose type they may have, ranks, shape and help, then what is set by name; of SYI_TENSOR flags come first.
+ */
+#define SYI_ARGS_OF_NAME(op) sy_##op##_args
+#define SYI_ARGS_OF(op) SYI_ARGS_OF_NAME(op)
+#define SYI_SCALAR(field, KIND, ...) \
     { \
-        .name = #field, .offset = offsetof(sy_##op##_args, field), .kind = SY_KIND_##KIND, __VA_ARGS__ \
+        .name = #field, .offset = offsetof(SYI_ARGS_OF(OPERATOR), field), .kind = SY_KIND_##KIND, \
+        __VA_ARGS__ \
     }
+#define SYI_TENSOR(field, ...) SYI_SCALAR(field, TENSOR, __VA_ARGS__)
+#define SYI_INPUT(field, ...) SYI_TENSOR(field, 0, __VA_ARGS__)
+#define SYI_OPTIONAL(field, ...) SYI_TENSOR(field, SY_FIELD_OPTIONAL, __VA_ARGS__)
+#define SYI_OUTPUT(field, ...) SYI_TENSOR(field, SY_FIELD_OUT, __VA_ARGS__)
+#define SYI_OPTIONAL_OUTPUT(field, ...) SYI_TENSOR(field, SY_FIELD_OUT | SY_FIELD_OPTIONAL, __VA_ARGS__)
+/* One that is written on request: `.words` is the option that names it. */
+#define SYI_EXTRA_OUTPUT(field, ...) \
+    SYI_TENSOR(field, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA, __VA_ARGS__)
+/* A number for each row of the batch, or one for all. */
+#define SYI_PER_ROW(field, types, like, help) \
+    SYI_TENSOR(field, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, types, like, 1, 2, "1 | B | B 1", help)
 
 /* An operator's description out of its `fields`, of which the first N_TENSORS are tensors. */
 #define SYI_OP_INFO(op, ID, text, is_mesh) \
@@ -210,6 +226,21 @@ sy_status syi_device_wait(sy_ctx *ctx);
 /* Chooses the first of n backends that accepts the call's first tensor; it must accept all the others beside it. */
 sy_status syi_choose_backend(struct syi_call *call, const struct syi_backend *const *backends, int n);
 
+/* ---- Sentences of checks (check.c) -------------------------------------------------------------------- */
+
+static inline const char *syi_name(const struct syi_call *call, int i)
+{
+    return call->op->info.fields[i].name;
+}
+
+/* An argument of a value that breaks a limit. `text` is a format of none of them, of the value, or of both, as %lld. The second:
+   with another fault than that of the status. */
+sy_status syi_fail_value(struct syi_call *call, sy_status status, const char *argument, int64_t value,
+                         int64_t limit, const char *text);
+sy_status syi_fail_code(struct syi_call *call, sy_status status, sy_fault_code code, const char *argument,
+                        int64_t value, int64_t limit, const char *text);
+sy_status syi_fail_rank(struct syi_call *call, int i, int want);
+
 /* ---- Entry points ------------------------------------------------------------------------------------- */
 
 /* The entry points every operator has. */
@@ -313,9 +344,8 @@ sy_status syi_check_count(struct syi_call *call, const char *argument, const cha
 /* expert_rows: of layout EXPERT, in whole blocks; 0: as many as there are. */
 sy_status syi_check_expert_rows(struct syi_call *call, int64_t rows, sy_a2a_layout layout, int64_t align);
 
-#define SYI_EXPERT_ROWS_FIELD(op) \
-    SYI_SCALAR(op, expert_rows, I64, \
-               .help = "layout expert: rows of every expert; 0: as many as it has tokens")
+#define SYI_EXPERT_ROWS_FIELD \
+    SYI_SCALAR(expert_rows, I64, .help = "layout expert: rows of every expert; 0: as many as it has tokens")
 
 /* Rows are dealt out evenly: over the tokens (packed), or over the experts where they count (capacity). Sets
    n_slots. */

@@ -52,6 +52,27 @@ static struct text types_text(const struct syi_call *call, const sy_field_info *
     return text;
 }
 
+/* ---- Sentences ---------------------------------------------------------------------------------------- */
+
+sy_status syi_fail_code(struct syi_call *call, sy_status status, sy_fault_code code, const char *argument,
+                        int64_t value, int64_t limit, const char *text)
+{
+    const sy_fault fault = syi_value_fault(status, code, argument, value, limit);
+    return syi_fail_at(call->ctx, &fault, text, (long long)value, (long long)limit);
+}
+
+sy_status syi_fail_rank(struct syi_call *call, int i, int want)
+{
+    return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_BAD_RANK, syi_name(call, i), call->tensor[i]->ndim,
+                         want, "has rank %lld, want %lld");
+}
+
+sy_status syi_fail_value(struct syi_call *call, sy_status status, const char *argument, int64_t value,
+                         int64_t limit, const char *text)
+{
+    return syi_fail_code(call, status, SY_FAULT_NONE, argument, value, limit, text);
+}
+
 /* ---- Turns ------------------------------------------------------------------------------------------- */
 
 void syi_take_turn(struct syi_call *call, int64_t turn)
@@ -201,11 +222,11 @@ static sy_status check_rank(struct syi_call *call, void *data)
         if (t == NULL)
             continue;
         if (!rank_fits(rule, t)) {
+            if (rule->min_rank == rule->max_rank)
+                return syi_fail_rank(call, i, rule->min_rank);
             const sy_fault fault =
                 syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rule->name, t->ndim,
                                 t->ndim < rule->min_rank ? rule->min_rank : rule->max_rank);
-            if (rule->min_rank == rule->max_rank)
-                return syi_fail_at(call->ctx, &fault, "has rank %d, want %d", (int)t->ndim, rule->min_rank);
             return syi_fail_at(call->ctx, &fault, "has rank %d, want %d to %d", (int)t->ndim, rule->min_rank,
                                rule->max_rank);
         }
@@ -270,12 +291,11 @@ sy_status syi_check_tensors(struct syi_call *call, bool untouched)
 {
     if (one_turn(call) && call->floats == 0 && call->coded == 0 && tensors_as_usual(call))
         return SY_OK;
-    sy_status st = syi_every_turn(call, check_given, NULL);
-    if (st == SY_OK && !call->query && !untouched)
-        st = syi_every_turn(call, check_data, NULL);
-    if (st == SY_OK)
-        st = syi_every_turn(call, check_dtype, NULL);
-    return st == SY_OK ? syi_every_turn(call, check_rank, NULL) : st;
+    SYI_TRY(syi_every_turn(call, check_given, NULL));
+    if (!call->query && !untouched)
+        SYI_TRY(syi_every_turn(call, check_data, NULL));
+    SYI_TRY(syi_every_turn(call, check_dtype, NULL));
+    return syi_every_turn(call, check_rank, NULL);
 }
 
 /* ---- Shapes and values ------------------------------------------------------------------------------- */
@@ -319,8 +339,8 @@ sy_status syi_check_shape(struct syi_call *call, int i, int rank, const int64_t 
     if (wrong == rank && rank == t->ndim)
         return SY_OK;
     const sy_fault fault =
-        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name,
-                        wrong < t->ndim ? t->shape[wrong] : 0, wrong < rank ? shape[wrong] : 0);
+        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, syi_name(call, i), wrong < t->ndim ? t->shape[wrong] : 0,
+                        wrong < rank ? shape[wrong] : 0);
     return syi_fail_at(call->ctx, &fault, "has shape %s, want %s", shape_text(t->ndim, t->shape).s,
                        shape_text(rank, shape).s);
 }
@@ -344,7 +364,7 @@ sy_status syi_check_per_row(struct syi_call *call, int i, int64_t batch)
     const bool one = t->ndim == 1 && t->shape[0] == 1;
     const bool all = t->shape[0] == batch && (t->ndim == 1 || t->shape[1] == 1);
     return one || all ? SY_OK
-                      : syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[i].name,
+                      : syi_fail(call->ctx, SY_ERR_SHAPE, syi_name(call, i),
                                  "has shape %s, want [1], [%lld] or [%lld,1]",
                                  shape_text(t->ndim, t->shape).s, (long long)batch, (long long)batch);
 }
@@ -353,10 +373,10 @@ sy_status syi_check_value(struct syi_call *call, const char *field, int64_t valu
 {
     if (value >= low && value <= high)
         return SY_OK;
+    if (high == INT64_MAX)
+        return syi_fail_value(call, SY_ERR_VALUE, field, value, low, "is %lld, want %lld or more");
     const sy_fault fault =
         syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, field, value, value < low ? low : high);
-    if (high == INT64_MAX)
-        return syi_fail_at(call->ctx, &fault, "is %lld, want %lld or more", (long long)value, (long long)low);
     return syi_fail_at(call->ctx, &fault, "is %lld, want %lld to %lld", (long long)value, (long long)low,
                        (long long)high);
 }
@@ -404,7 +424,7 @@ sy_status syi_check_enum(struct syi_call *call, const char *field, int value)
     int i = call->op->info.n_tensors;
     if (value == 0)
         return SY_OK;
-    while (strcmp(call->op->info.fields[i].name, field) != 0)
+    while (strcmp(syi_name(call, i), field) != 0)
         i++;
     return syi_check_word(call, i, value);
 }
@@ -460,14 +480,14 @@ static sy_status check_sizes(struct syi_call *call, void *data)
         if (counted && (call->query || in_address_space(t, span)))
             continue;
         if (counted)
-            return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[i].name,
+            return syi_fail(call->ctx, SY_ERR_OVERFLOW, syi_name(call, i),
                             "has byte_offset %llu and %lld bytes, want an end inside the address space",
                             (unsigned long long)t->byte_offset, (long long)span);
         const struct text shape = shape_text(t->ndim, t->shape);
         if (t->strides == NULL)
-            return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[i].name,
+            return syi_fail(call->ctx, SY_ERR_OVERFLOW, syi_name(call, i),
                             "has shape %s, want fewer than 2^63 bytes", shape.s);
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[i].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, syi_name(call, i),
                         "has shape %s and strides %s, want fewer than 2^63 bytes", shape.s,
                         shape_text(t->ndim, t->strides).s);
     }
@@ -501,7 +521,7 @@ sy_status syi_check_row(struct syi_call *call, int i, int tail, int64_t *row_ele
         /* A dimension of one element has no stride to speak of. */
         if (t->shape[d] > 1 && syi_stride(t, d) != *row_elems)
             return syi_fail(
-                call->ctx, SY_ERR_STRIDE, call->op->info.fields[i].name,
+                call->ctx, SY_ERR_STRIDE, syi_name(call, i),
                 "has strides %s for shape %s, want contiguous elements in a row: stride %lld in dimension "
                 "%d",
                 shape_text(t->ndim, t->strides).s, shape_text(t->ndim, t->shape).s, (long long)*row_elems, d);
@@ -562,9 +582,7 @@ static sy_status check_stride(struct syi_call *call, int i)
                             (long long)t->strides[0]);
         return SY_OK;
     }
-    sy_status st = syi_check_row(call, i, call->tail[i], &row_elems);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_row(call, i, call->tail[i], &row_elems));
     if (!row_stride(t, call->tail[i], &stride))
         return syi_fail(call->ctx, SY_ERR_STRIDE, rule->name,
                         "has strides %s for shape %s, want evenly spaced rows",
@@ -589,9 +607,7 @@ static sy_status check_strides(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
-        const sy_status st = syi_tensor_in_turn(call, i) != NULL ? check_stride(call, i) : SY_OK;
-        if (st != SY_OK)
-            return st;
+        SYI_TRY(syi_tensor_in_turn(call, i) != NULL ? check_stride(call, i) : SY_OK);
     }
     return SY_OK;
 }
@@ -732,13 +748,12 @@ sy_status syi_check_expert_rows(struct syi_call *call, int64_t rows, sy_a2a_layo
 {
     const bool by_expert = layout == SY_LAYOUT_EXPERT;
     const int64_t whole = by_expert && align > 0 ? align : 1;
-    const sy_status st = syi_check_value(call, "expert_rows", rows, 0, INT32_MAX);
-    if (st != SY_OK || rows == 0 || (by_expert && rows % whole == 0))
-        return st;
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "expert_rows", rows, by_expert ? whole : 0);
+    SYI_TRY(syi_check_value(call, "expert_rows", rows, 0, INT32_MAX));
+    if (rows == 0 || (by_expert && rows % whole == 0))
+        return SY_OK;
     if (!by_expert)
-        return syi_fail_at(call->ctx, &fault, "is %lld, want 0: the layout is not expert", (long long)rows);
-    return syi_fail_at(call->ctx, &fault, "is %lld, want a multiple of align, %lld", (long long)rows,
-                       (long long)whole);
+        return syi_fail_value(call, SY_ERR_VALUE, "expert_rows", rows, 0,
+                              "is %lld, want 0: the layout is not expert");
+    return syi_fail_value(call, SY_ERR_VALUE, "expert_rows", rows, whole,
+                          "is %lld, want a multiple of align, %lld");
 }

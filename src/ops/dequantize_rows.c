@@ -5,17 +5,19 @@
 
 enum { CODES, SCALES, GLOBAL, OUT, N_TENSORS };
 
+#define OPERATOR dequantize_rows
+
 static const sy_field_info fields[] = {
-    [CODES] = SYI_TENSOR(dequantize_rows, codes, 0, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... C",
-                         "codes of the format, or their bytes"),
-    [SCALES] = SYI_TENSOR(dequantize_rows, scales, SY_FIELD_OPTIONAL, SYI_QUANTIZED_SCALE_TYPES, 0, 1,
-                          SYI_MAX_RANK, SYI_SCALE_SHAPE, "scale of each group of a row; not of q8_0, q4_0"),
-    [GLOBAL] = SYI_GLOBAL_FIELD(dequantize_rows, "1 | T"),
-    [OUT] = SYI_TENSOR(dequantize_rows, out, SY_FIELD_OUT, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H",
-                       "rows of numbers", .preset = "bf16"),
-    SYI_SCALAR(dequantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_QUANTIZED_FORMATS,
+    [CODES] =
+        SYI_INPUT(codes, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... C", "codes of the format, or their bytes"),
+    [SCALES] = SYI_OPTIONAL(scales, SYI_QUANTIZED_SCALE_TYPES, 0, 1, SYI_MAX_RANK, SYI_SCALE_SHAPE,
+                            "scale of each group of a row; not of q8_0, q4_0"),
+    [GLOBAL] = SYI_GLOBAL_FIELD("1 | T"),
+    [OUT] =
+        SYI_OUTPUT(out, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H", "rows of numbers", .preset = "bf16"),
+    SYI_SCALAR(format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_QUANTIZED_FORMATS,
                .help = "codes, groups and scales"),
-    SYI_SCALE_LAYOUT_FIELD(dequantize_rows),
+    SYI_SCALE_LAYOUT_FIELD,
 };
 
 static sy_status check(struct syi_call *call)

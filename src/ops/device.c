@@ -94,7 +94,7 @@ sy_status syi_device_poll(sy_ctx *ctx)
     syi_clear_fault(ctx, op->name);
     ctx->found = report.found;
     if (report.found.bad == SYI_BAD_TABLES_DIFFER)
-        return syi_exchange_tell_tables(ctx, op->name, &report.found);
+        return syi_exchange_fail_tables(ctx, op->name, &report.found);
     ctx->device = (int)report.found.device;
     const sy_status st = syi_describe_found(ctx, op, SY_ERR_INDEX);
     ctx->device = 0;

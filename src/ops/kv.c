@@ -110,10 +110,9 @@ sy_status syi_kv_take_more(struct syi_call *call, struct syi_kv_more more)
     call->turns.n = more.n;
     call->turns.more = more.planes;
     call->turns.more_bytes = more.bytes;
-    sy_status st = SY_OK;
-    for (int64_t i = 0; st == SY_OK && i < more.n; i++)
-        st = check_tail(call, "planes", further_of(&call->turns, i), more.bytes, sizeof *more.planes);
-    return st;
+    for (int64_t i = 0; i < more.n; i++)
+        SYI_TRY(check_tail(call, "planes", further_of(&call->turns, i), more.bytes, sizeof *more.planes));
+    return SY_OK;
 }
 
 /* ---- The tensors of a turn --------------------------------------------------------------------------- */
@@ -169,8 +168,8 @@ sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subje
         .own_format = subject->format,
         .take = take_plane};
     take_plane(call);
-    const sy_status st = syi_kv_take_more(call, more);
-    return st == SY_OK ? syi_every_turn(call, check_format_bytes, NULL) : st;
+    SYI_TRY(syi_kv_take_more(call, more));
+    return syi_every_turn(call, check_format_bytes, NULL);
 }
 
 sy_status syi_kv_check_layout(struct syi_call *call, sy_kv_layout layout)
@@ -196,12 +195,10 @@ static sy_status check_row(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    const char *name = call->op->info.fields[subject->cache].name;
-    if (subject->layout == SY_KV_HND && t->ndim < 3 && !syi_kv_by_block(call)) {
-        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, name, t->ndim, 3);
-        return syi_fail_at(call->ctx, &fault, "has rank %d, want 3 or more: HND is [blocks,heads,S,...]",
-                           (int)t->ndim);
-    }
+    const char *name = syi_name(call, subject->cache);
+    if (subject->layout == SY_KV_HND && t->ndim < 3 && !syi_kv_by_block(call))
+        return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_BAD_RANK, name, t->ndim, 3,
+                             "has rank %lld, want 3 or more: HND is [blocks,heads,S,...]");
     const struct dims dims = dims_of(call, t, subject->layout);
     for (int d = 0; d < t->ndim; d++)
         if (is_of_row(dims, d) && t->shape[d] == 0) {
@@ -224,9 +221,8 @@ sy_status syi_kv_check_block_size(struct syi_call *call, int64_t block_size)
 {
     if (block_size >= 1)
         return SY_OK;
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_BLOCK_SIZE, "block_size", block_size, 1);
-    return syi_fail_at(call->ctx, &fault, "is %lld, want 1 or more", (long long)block_size);
+    return syi_fail_code(call, SY_ERR_VALUE, SY_FAULT_BAD_BLOCK_SIZE, "block_size", block_size, 1,
+                         "is %lld, want 1 or more");
 }
 
 static sy_status check_blocks(struct syi_call *call, void *data)
@@ -238,7 +234,7 @@ static sy_status check_blocks(struct syi_call *call, void *data)
         return syi_kv_check_packed_blocks(call, subject);
     if (dims.flat || t->shape[dims.rows] == subject->block_size)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
+    return syi_fail(call->ctx, SY_ERR_SHAPE, syi_name(call, subject->cache),
                     "has blocks of %lld rows, want %lld (a flat cache has rank 2)",
                     (long long)t->shape[dims.rows], (long long)subject->block_size);
 }
@@ -267,9 +263,9 @@ static sy_status number_rows(struct syi_call *call, int64_t n_rows, int64_t bloc
                              struct syi_kv_pool *pool)
 {
     const int64_t n_blocks = n_rows / block_size + (n_rows % block_size != 0);
-    const sy_status st = number_blocks(call, n_blocks, block_size, pool);
+    SYI_TRY(number_blocks(call, n_blocks, block_size, pool));
     pool->n_rows = n_rows;
-    return st;
+    return SY_OK;
 }
 
 /* The first plane numbers the rows, the others must have as many. */
@@ -280,15 +276,13 @@ static sy_status check_pool(struct syi_call *call, void *data)
     struct syi_kv_pool own, *pool = call->turns.now == 0 ? &subject->planes->pool : &own;
     const struct dims dims = dims_of(call, t, subject->layout);
     const int64_t n_blocks = t->shape[dims.rows] > 0 ? t->shape[0] : 0;
-    const sy_status st = dims.flat ? number_rows(call, t->shape[0], subject->block_size, pool)
-                                   : number_blocks(call, n_blocks, subject->block_size, pool);
+    SYI_TRY(dims.flat ? number_rows(call, t->shape[0], subject->block_size, pool)
+                      : number_blocks(call, n_blocks, subject->block_size, pool));
     const int64_t want = subject->planes->pool.n_rows;
-    if (st != SY_OK || pool->n_rows == want)
-        return st;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE,
-                                           call->op->info.fields[subject->cache].name, pool->n_rows, want);
-    return syi_fail_at(call->ctx, &fault, "has %lld rows, want %lld as in the first plane",
-                       (long long)pool->n_rows, (long long)want);
+    if (pool->n_rows == want)
+        return SY_OK;
+    return syi_fail_value(call, SY_ERR_SHAPE, syi_name(call, subject->cache), pool->n_rows, want,
+                          "has %lld rows, want %lld as in the first plane");
 }
 
 sy_status syi_kv_check_pool(struct syi_call *call, struct syi_kv_subject *subject)
@@ -309,10 +303,11 @@ static sy_status check_volume(struct syi_call *call, void *data)
     if (!row_bytes_of(t, dims_of(call, t, subject->layout), &row_bytes) ||
         !syi_kv_dense_bytes(call, subject, row_bytes, &dense_bytes) ||
         !syi_mul(subject->n, dense_bytes, &bytes))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[subject->dense].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, syi_name(call, subject->dense),
                         "would have more than 2^63-1 bytes");
     if (syi_kv_unpacked(call) > 0 && call->turns.format->row_bytes > 0)
         row_bytes = (int64_t)call->turns.format->row_bytes + call->turns.format->scale_bytes;
+    subject->planes->packed |= call->turns.format != NULL;
     uint64_t *sum = &subject->planes->slot_bytes;
     *sum = syi_size_add(*sum, syi_size_add((size_t)row_bytes, (size_t)dense_bytes));
     return SY_OK;
@@ -322,7 +317,7 @@ sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subj
 {
     if (subject->n >= INT64_C(1) << 32)
         return syi_fail(call->ctx, SY_ERR_OVERFLOW,
-                        call->op->info.fields[subject->many >= 0 ? subject->many : subject->dense].name,
+                        syi_name(call, subject->many >= 0 ? subject->many : subject->dense),
                         "has %lld positions, want fewer than 2^32", (long long)subject->n);
     return syi_every_turn(call, check_volume, subject);
 }
@@ -370,11 +365,9 @@ static sy_status check_step(struct syi_call *call, int cache, struct step step, 
 {
     if (step.extent <= 1)
         return SY_OK;
-    const sy_status st =
-        syi_check_step(call, call->op->info.fields[cache].name, step.what, step.stride, *reach);
-    if (st == SY_OK) /* a stride that was rejected may be any number */
-        *reach += (step.extent - 1) * step.stride;
-    return st;
+    SYI_TRY(syi_check_step(call, syi_name(call, cache), step.what, step.stride, *reach));
+    *reach += (step.extent - 1) * step.stride;
+    return SY_OK;
 }
 
 /* The heads of a row do not follow each other. */
@@ -393,7 +386,7 @@ static sy_status check_strides(struct syi_call *call, void *data)
     int64_t reach = 0;
     if (subject->planes->pool.n_rows == 0)
         return SY_OK; /* no row exists; every live index fails on its block */
-    sy_status st = syi_check_row(call, subject->cache, t->ndim - dims.elems, &reach);
+    SYI_TRY(syi_check_row(call, subject->cache, t->ndim - dims.elems, &reach));
     struct step inner = {0}, outer = {0};
     if (!syi_kv_by_block(call))
         inner = step_of(t, dims.rows, "row");
@@ -404,13 +397,11 @@ static sy_status check_strides(struct syi_call *call, void *data)
         outer = inner;
         inner = heads;
     }
-    if (st == SY_OK)
-        st = check_step(call, subject->cache, inner, &reach);
-    if (st == SY_OK)
-        st = check_step(call, subject->cache, outer, &reach);
-    if (st == SY_OK && !dims.flat)
-        st = check_step(call, subject->cache, step_of(t, 0, "block"), &reach);
-    return st == SY_OK ? syi_kv_check_packed_pieces(call, subject, heads_apart(t, dims)) : st;
+    SYI_TRY(check_step(call, subject->cache, inner, &reach));
+    SYI_TRY(check_step(call, subject->cache, outer, &reach));
+    if (!dims.flat)
+        SYI_TRY(check_step(call, subject->cache, step_of(t, 0, "block"), &reach));
+    return syi_kv_check_packed_pieces(call, subject, heads_apart(t, dims));
 }
 
 sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *subject)
@@ -459,9 +450,9 @@ static sy_status view_plane(struct syi_call *call, void *data)
 sy_status syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject)
 {
     subject->planes->n = call->turns.n + 1;
-    const sy_status st = syi_take_scratch(call);
-    if (st != SY_OK || call->query)
-        return st;
+    SYI_TRY(syi_take_scratch(call));
+    if (call->query)
+        return SY_OK;
     subject->planes->at = call->planes;
     return syi_every_turn(call, view_plane, subject);
 }
@@ -505,8 +496,8 @@ sy_status syi_kv_check_lists(struct syi_call *call, const struct syi_kv_table_ru
     *rows = call->tensor[rules->indptr]->shape[0] - 1;
     if (*rows >= 0)
         return syi_check_vector(call, rules->last_page_len, *rows);
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "indptr", 0, 1);
-    return syi_fail_at(call->ctx, &fault, "has shape [0], want an entry for each list and one for the end");
+    return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_EMPTY, "indptr", 0, 1,
+                         "has shape [0], want an entry for each list and one for the end");
 }
 
 sy_status syi_kv_check_table(struct syi_call *call, const struct syi_kv_table_rules *rules, int req_id,
@@ -514,14 +505,13 @@ sy_status syi_kv_check_table(struct syi_call *call, const struct syi_kv_table_ru
 {
     const bool lists = has_lists(call, rules);
     int64_t rows;
-    sy_status st = syi_kv_check_lists(call, rules, &rows);
-    if (st == SY_OK)
-        st = syi_check_vector(call, req_id, batch);
-    if (st == SY_OK && call->tensor[req_id] == NULL && rows != batch)
+    SYI_TRY(syi_kv_check_lists(call, rules, &rows));
+    SYI_TRY(syi_check_vector(call, req_id, batch));
+    if (call->tensor[req_id] == NULL && rows != batch)
         return syi_fail(call->ctx, SY_ERR_SHAPE, lists ? "indptr" : "block_table",
                         "has %lld %s, want %lld, one for each %s (or give req_id)", (long long)rows,
                         lists ? "lists" : "rows", (long long)batch, each);
-    return st;
+    return SY_OK;
 }
 
 sy_status syi_kv_check_form(struct syi_call *call, const struct syi_kv_table_rules *rules)
@@ -537,10 +527,10 @@ sy_status syi_kv_count_table(struct syi_call *call, const struct syi_kv_table_ru
     const bool lists = has_lists(call, rules);
     const DLTensor *t = call->tensor[lists ? rules->page_indices : rules->table];
     int64_t n;
-    const sy_status st = syi_kv_check_lists(call, rules, &table->rows);
+    SYI_TRY(syi_kv_check_lists(call, rules, &table->rows));
     table->len = t->shape[t->ndim - 1];
-    if (st != SY_OK || syi_mul(table->len, block_size, &n))
-        return st;
+    if (syi_mul(table->len, block_size, &n))
+        return SY_OK;
     return syi_fail(call->ctx, SY_ERR_OVERFLOW, lists ? "page_indices" : "block_table",
                     "has %lld %s of %lld tokens, want fewer than 2^63 tokens", (long long)table->len,
                     lists ? "pages" : "columns", (long long)block_size);
@@ -564,20 +554,16 @@ sy_status syi_kv_check_pages(struct syi_call *call, const struct syi_kv_page_rul
     int64_t batch;
     if (!syi_kv_product(indices, 0, indices->ndim - 1, &batch))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "indices", "has more than 2^63-1 rows");
-    sy_status st = syi_kv_check_table(call, &rules->tables, rules->req_id, batch, "row of indices");
-    if (st == SY_OK)
-        st = syi_check_vector(call, rules->counts, batch);
-    if (st == SY_OK)
-        st = syi_check_vector(call, rules->seq_lens, batch);
-    return st;
+    SYI_TRY(syi_kv_check_table(call, &rules->tables, rules->req_id, batch, "row of indices"));
+    SYI_TRY(syi_check_vector(call, rules->counts, batch));
+    return syi_check_vector(call, rules->seq_lens, batch);
 }
 
 sy_status syi_kv_check_page_form(struct syi_call *call, const struct syi_kv_page_rules *rules)
 {
-    const sy_status st = syi_kv_check_form(call, &rules->tables);
-    if (st != SY_OK || tensor_at(call, rules->seq_lens) == NULL ||
-        call->tensor[rules->tables.last_page_len] == NULL)
-        return st;
+    SYI_TRY(syi_kv_check_form(call, &rules->tables));
+    if (tensor_at(call, rules->seq_lens) == NULL || call->tensor[rules->tables.last_page_len] == NULL)
+        return SY_OK;
     return syi_fail(call->ctx, SY_ERR_VALUE, "last_page_len", "is given beside seq_lens, want one of them");
 }
 
@@ -587,14 +573,12 @@ sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page
     const DLTensor *indices = call->tensor[rules->indices];
     int64_t n;
     if (!syi_kv_product(indices, 0, indices->ndim - 1, &pages->batch))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[rules->indices].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, syi_name(call, rules->indices),
                         "has more than 2^63-1 rows");
     pages->k = indices->shape[indices->ndim - 1];
-    const sy_status st = syi_kv_count_table(call, &rules->tables, block_size, &pages->table);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_kv_count_table(call, &rules->tables, block_size, &pages->table));
     if (!syi_mul(pages->batch, pages->k, &n) || n >= INT64_C(1) << 32)
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, call->op->info.fields[rules->indices].name,
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, syi_name(call, rules->indices),
                         "has %lld rows of %lld, want fewer than 2^32 positions", (long long)pages->batch,
                         (long long)pages->k);
     return SY_OK;
@@ -626,9 +610,8 @@ sy_status syi_kv_check_num_rows(struct syi_call *call, int slots, int64_t num_ro
 {
     if (syi_type_at(call, slots) != SY_TYPE_I32 || num_rows <= narrow_slots)
         return syi_check_value(call, "num_rows", num_rows, 0, INT64_MAX);
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_rows", num_rows, narrow_slots);
-    return syi_fail_at(call->ctx, &fault, "is %lld, want at most %lld: slots is i32", (long long)num_rows,
-                       (long long)narrow_slots);
+    return syi_fail_value(call, SY_ERR_VALUE, "num_rows", num_rows, narrow_slots,
+                          "is %lld, want at most %lld: slots is i32");
 }
 
 sy_status syi_kv_number_slots(struct syi_call *call, int slots, int64_t num_rows, int64_t block_size,

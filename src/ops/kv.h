@@ -12,9 +12,20 @@
 
 /* Of their scales; of nvfp4 bytes. */
 #define SYI_KV_SCALE_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F8_E4M3) | SYI_BIT(SY_TYPE_U8))
-#define SYI_KV_GLOBAL_FIELD(op) \
-    SYI_TENSOR(op, global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "1", \
+#define SYI_KV_GLOBAL_FIELD \
+    SYI_TENSOR(global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "1", \
                "scale of all numbers; nvfp4_amax: the largest")
+#define SYI_KV_SCALE_FIELD \
+    SYI_OPTIONAL(scale, SYI_KV_SCALE_TYPES, 0, 1, 3, "G | rows G | blocks S G", \
+                 "G, or G per row; of e4m3, e5m2, int8, nvfp4")
+#define SYI_KV_PLANE_FIELDS(tensors) \
+    SYI_SCALAR(planes, PLANES, .words = tensors, .help = "further planes with the same slots"), \
+        SYI_SCALAR(num_planes, I64, .help = "number of further planes"), \
+        SYI_SCALAR(plane_bytes, SIZE, .help = "size of the struct of a plane"), \
+        SYI_SCALAR(layout, ENUM, .words = "nhd hnd", \
+                   .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"), \
+        SYI_SCALAR(format, FORMAT, .words = SYI_KV_FORMATS, \
+                   .help = "how rows are packed; e4m3, e5m2, int8, nvfp4 use scale")
 
 /* ---- Formats of rows, of caches and others ----------------------------------------------------------- */
 
@@ -38,11 +49,6 @@ sy_status syi_check_no_global(struct syi_call *call, int global, bool has);
 
 /* Of a valid one. */
 enum syi_code syi_format_code(const sy_kv_format *f);
-
-static inline enum syi_float syi_float_of(sy_type type)
-{
-    return type == SY_TYPE_F16 ? SYI_FLOAT_F16 : type == SY_TYPE_BF16 ? SYI_FLOAT_BF16 : SYI_FLOAT_F32;
-}
 
 /* The product of extents [first, end); false when it does not fit. */
 static inline bool syi_kv_product(const DLTensor *t, int first, int end, int64_t *n)
@@ -150,14 +156,14 @@ struct syi_kv_table_rules {
 };
 
 /* Their rows in an operator's description. */
-#define SYI_KV_TABLE_FIELDS(op) \
-    [TABLE] = SYI_TENSOR(op, block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n", \
+#define SYI_KV_TABLE_FIELDS \
+    [TABLE] = SYI_TENSOR(block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n", \
                          "physical block of each logical one"), \
-    [PAGE_INDICES] = SYI_TENSOR(op, page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N", \
+    [PAGE_INDICES] = SYI_TENSOR(page_indices, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N", \
                                 "lists of blocks, in place of block_table"), \
-    [INDPTR] = SYI_TENSOR(op, indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R+1", \
+    [INDPTR] = SYI_TENSOR(indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R+1", \
                           "where each list begins, and the end"), \
-    [LAST_PAGE_LEN] = SYI_TENSOR(op, last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R", \
+    [LAST_PAGE_LEN] = SYI_TENSOR(last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R", \
                                  "tokens of each list's last page; missing: S")
 
 /* Null: a table, or all it takes for lists. */

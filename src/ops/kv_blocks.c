@@ -6,21 +6,20 @@
 
 enum { CACHE, SRC, DST, PAIRS, N_TENSORS };
 
+#define OPERATOR kv_blocks
+
 static const sy_field_info fields[] = {
-    [CACHE] =
-        SYI_TENSOR(kv_blocks, cache, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES,
-                   0, 0, 2, SYI_MAX_RANK, "blocks ... | rows D", "blocks, or rows with block_size"),
-    [SRC] = SYI_TENSOR(kv_blocks, src, SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2, SYI_MAX_RANK,
+    [CACHE] = SYI_TENSOR(cache, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0,
+                         2, SYI_MAX_RANK, "blocks ... | rows D", "blocks, or rows with block_size"),
+    [SRC] = SYI_TENSOR(src, SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2, SYI_MAX_RANK,
                        "blocks ... | rows D", "in place of cache: where blocks come from"),
-    [DST] = SYI_TENSOR(kv_blocks, dst, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES,
-                       0, 0, 2, SYI_MAX_RANK, "blocks ... | rows D", "with src: where blocks go"),
-    [PAIRS] = SYI_TENSOR(kv_blocks, pairs, 0, SYI_INDEX_TYPES, 0, 2, 2, "N 2",
-                         "source and destination of each copy"),
-    SYI_SCALAR(kv_blocks, block_size, I64, .help = "rows per block of flat caches"),
-    SYI_SCALAR(kv_blocks, planes, PLANES, .words = "cache|src dst",
-               .help = "further caches with the same pairs"),
-    SYI_SCALAR(kv_blocks, num_planes, I64, .help = "number of further planes"),
-    SYI_SCALAR(kv_blocks, plane_bytes, SIZE, .help = "size of the struct of a plane"),
+    [DST] = SYI_TENSOR(dst, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_ANY_BYTES, 0, 0, 2,
+                       SYI_MAX_RANK, "blocks ... | rows D", "with src: where blocks go"),
+    [PAIRS] = SYI_INPUT(pairs, SYI_INDEX_TYPES, 0, 2, 2, "N 2", "source and destination of each copy"),
+    SYI_SCALAR(block_size, I64, .help = "rows per block of flat caches"),
+    SYI_SCALAR(planes, PLANES, .words = "cache|src dst", .help = "further caches with the same pairs"),
+    SYI_SCALAR(num_planes, I64, .help = "number of further planes"),
+    SYI_SCALAR(plane_bytes, SIZE, .help = "size of the struct of a plane"),
 };
 
 /* ---- The caches of a turn ---------------------------------------------------------------------------- */
@@ -66,9 +65,8 @@ static sy_status check_null(struct syi_call *call)
         return syi_fail(call->ctx, SY_ERR_NULL, "cache", "is missing, want a tensor, or src and dst");
     call->turns = (struct syi_turns){.rules = {two ? SRC : CACHE, DST}, .take = take_plane};
     take_plane(call);
-    const sy_status st =
-        syi_kv_take_more(call, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes});
-    return st == SY_OK ? syi_every_turn(call, check_given, NULL) : st;
+    SYI_TRY(syi_kv_take_more(call, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes}));
+    return syi_every_turn(call, check_given, NULL);
 }
 
 /* ---- Blocks ------------------------------------------------------------------------------------------ */
@@ -89,8 +87,8 @@ static sy_status check_blocks(struct syi_call *call, void *data)
 {
     const int from = call->turns.rules[0];
     (void)data;
-    const sy_status st = check_block(call, from);
-    return st == SY_OK && call->tensor[DST] != NULL ? check_block(call, DST) : st;
+    SYI_TRY(check_block(call, from));
+    return call->tensor[DST] != NULL ? check_block(call, DST) : SY_OK;
 }
 
 static sy_status check_form(struct syi_call *call, void *data)
@@ -112,19 +110,18 @@ static sy_status check_flat(struct syi_call *call, int i)
     const int64_t size = call->args.kv_blocks.block_size;
     if (t == NULL || t->ndim > 2)
         return SY_OK;
-    const sy_status st = syi_kv_check_block_size(call, size);
-    if (st != SY_OK || t->shape[0] % size == 0)
-        return st;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, fields[i].name, t->shape[0], size);
-    return syi_fail_at(call->ctx, &fault, "has %lld rows, want whole blocks of block_size %lld",
-                       (long long)t->shape[0], (long long)size);
+    SYI_TRY(syi_kv_check_block_size(call, size));
+    if (t->shape[0] % size == 0)
+        return SY_OK;
+    return syi_fail_value(call, SY_ERR_SHAPE, fields[i].name, t->shape[0], size,
+                          "has %lld rows, want whole blocks of block_size %lld");
 }
 
 static sy_status check_sizes(struct syi_call *call, void *data)
 {
     (void)data;
-    const sy_status st = check_flat(call, call->turns.rules[0]);
-    return st == SY_OK ? check_flat(call, DST) : st;
+    SYI_TRY(check_flat(call, call->turns.rules[0]));
+    return check_flat(call, DST);
 }
 
 static int64_t count_blocks(const struct syi_call *call, const DLTensor *t)
@@ -196,44 +193,33 @@ static sy_status view_plane(struct syi_call *call, void *data)
 static sy_status check_inputs(struct syi_call *call)
 {
     const sy_kv_blocks_args *a = &call->args.kv_blocks;
-    sy_status st = check_null(call);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, PAIRS, syi_extent(call, PAIRS, 0), 2);
-    if (st == SY_OK)
-        st = syi_every_turn(call, check_blocks, NULL);
-    if (st == SY_OK)
-        st = syi_kv_check_num_planes(call, a->num_planes);
-    if (st == SY_OK)
-        st = syi_every_turn(call, check_form, NULL);
-    return st == SY_OK ? syi_every_turn(call, check_sizes, NULL) : st;
+    SYI_TRY(check_null(call));
+    SYI_TRY(syi_check_tensors(call, false));
+    SYI_TRY(syi_check_matrix(call, PAIRS, syi_extent(call, PAIRS, 0), 2));
+    SYI_TRY(syi_every_turn(call, check_blocks, NULL));
+    SYI_TRY(syi_kv_check_num_planes(call, a->num_planes));
+    SYI_TRY(syi_every_turn(call, check_form, NULL));
+    return syi_every_turn(call, check_sizes, NULL);
 }
 
 static sy_status check(struct syi_call *call)
 {
     struct syi_kv_blocks_plan *plan = &call->plan.kv_blocks;
-    sy_status st = check_inputs(call);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
+    SYI_TRY(check_inputs(call));
+    SYI_TRY(syi_check_sizes(call));
     plan->n = syi_extent(call, PAIRS, 0);
-    if (st == SY_OK && plan->n >= INT64_C(1) << 32)
-        st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "pairs", "has %lld pairs, want fewer than 2^32",
-                      (long long)plan->n);
-    if (st == SY_OK)
-        st = syi_every_turn(call, check_planes, plan);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    if (plan->n >= INT64_C(1) << 32)
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "pairs", "has %lld pairs, want fewer than 2^32",
+                        (long long)plan->n);
+    SYI_TRY(syi_every_turn(call, check_planes, plan));
+    SYI_TRY(syi_check_layout(call));
     plan->one_cache = call->turns.rules[0] == CACHE;
-    plan->pairs = syi_rows_of(call, PAIRS);
-    plan->type = syi_type_at(call, PAIRS);
+    plan->pairs = syi_tensor_of(call, PAIRS);
     plan->n_planes = call->turns.n + 1;
     call->rows = plan->n;
-    st = syi_take_scratch(call);
-    if (st != SY_OK || call->query)
-        return st;
+    SYI_TRY(syi_take_scratch(call));
+    if (call->query)
+        return SY_OK;
     plan->planes = call->planes;
     syi_every_turn(call, view_plane, plan);
     call->bytes =

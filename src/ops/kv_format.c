@@ -319,8 +319,8 @@ static sy_status check_tensor_types(struct syi_call *call, const struct syi_kv_s
             continue;
         char text[64];
         syi_describe_type(tensors[k]->dtype, text, sizeof text);
-        return syi_fail(call->ctx, SY_ERR_DTYPE,
-                        k == 0 ? call->op->info.fields[subject->cache].name : "scale", "is %s, want %s", text,
+        return syi_fail(call->ctx, SY_ERR_DTYPE, k == 0 ? syi_name(call, subject->cache) : "scale",
+                        "is %s, want %s", text,
                         !fp4     ? "f32"
                         : k == 0 ? "u8"
                                  : "f8_e4m3 or u8");
@@ -335,19 +335,15 @@ static sy_status check_format(struct syi_call *call, void *data)
     const DLTensor *scale = scale_of(call, subject);
     const bool wanted = f != NULL && in_tensor(f), fp4 = f != NULL && syi_is_fp4_format(f);
     const bool by_name = fp4 || (f != NULL && is_inline(f));
-    sy_status st = f == NULL ? SY_OK
-                   : by_name ? syi_check_packed_format(call, "format", f)
-                             : check_types(call, f);
-    if (st == SY_OK && f != NULL && !by_name)
-        st = in_tensor(f) ? check_bare(call, f) : check_layout(call, f);
-    if (st == SY_OK && wanted)
-        st = check_tensor_types(call, subject, fp4);
-    if (st == SY_OK)
-        st = syi_check_global_given(call, subject->global, fp4);
-    if (st == SY_OK)
-        st = syi_check_no_global(call, subject->global, fp4);
-    if (st != SY_OK || wanted == (scale != NULL))
-        return st;
+    SYI_TRY(f == NULL ? SY_OK : by_name ? syi_check_packed_format(call, "format", f) : check_types(call, f));
+    if (f != NULL && !by_name)
+        SYI_TRY(in_tensor(f) ? check_bare(call, f) : check_layout(call, f));
+    if (wanted)
+        SYI_TRY(check_tensor_types(call, subject, fp4));
+    SYI_TRY(syi_check_global_given(call, subject->global, fp4));
+    SYI_TRY(syi_check_no_global(call, subject->global, fp4));
+    if (wanted == (scale != NULL))
+        return SY_OK;
     if (wanted)
         return syi_fail(call->ctx, SY_ERR_NULL, "scale", "is missing, want a tensor: format has no scales");
     return syi_fail(call->ctx, SY_ERR_VALUE, "scale", "is given, want none: %s",
@@ -397,12 +393,11 @@ sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject
         return SY_OK;
     if (syi_is_fp4_format(f)) {
         const int64_t head = rows->elems / rows->n_heads;
-        const sy_status st = syi_check_vector(call, subject->global, 1);
-        if (st != SY_OK || head % SYI_FP4_BYTES != 0)
-            return st != SY_OK ? st
-                               : syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
-                                          "has heads of %lld bytes, want a multiple of %d as format says",
-                                          (long long)head, (int)SYI_FP4_BYTES);
+        SYI_TRY(syi_check_vector(call, subject->global, 1));
+        if (head % SYI_FP4_BYTES != 0)
+            return syi_fail(call->ctx, SY_ERR_SHAPE, syi_name(call, subject->cache),
+                            "has heads of %lld bytes, want a multiple of %d as format says", (long long)head,
+                            (int)SYI_FP4_BYTES);
     }
     if (in_tensor(f))
         return check_scale(call, subject, rows);
@@ -411,23 +406,21 @@ sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject
         const int64_t each = syi_packed_group_bytes(f);
         if (rows->elems % each == 0 && rows->elems == cache->shape[cache->ndim - 1])
             return SY_OK;
-        return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
+        return syi_fail(call->ctx, SY_ERR_SHAPE, syi_name(call, subject->cache),
                         "has rows of %lld bytes, want a multiple of %lld in one dimension as format says",
                         (long long)rows->elems, (long long)each);
     }
     if (rows->elems >= f->row_bytes)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(
-        SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[subject->cache].name, rows->elems, f->row_bytes);
-    return syi_fail_at(call->ctx, &fault, "has rows of %lld bytes, want at least %d as format says",
-                       (long long)rows->elems, (int)f->row_bytes);
+    return syi_fail_value(call, SY_ERR_SHAPE, syi_name(call, subject->cache), rows->elems, f->row_bytes,
+                          "has rows of %lld bytes, want at least %lld as format says");
 }
 
 sy_status syi_kv_check_packed_pieces(struct syi_call *call, const struct syi_kv_subject *subject, bool apart)
 {
     if (!apart || syi_kv_unpacked(call) == 0)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_STRIDE, call->op->info.fields[subject->cache].name,
+    return syi_fail(call->ctx, SY_ERR_STRIDE, syi_name(call, subject->cache),
                     "has the heads of a row apart, want rows in one piece as format says");
 }
 
@@ -437,18 +430,14 @@ sy_status syi_kv_check_packed_blocks(struct syi_call *call, const struct syi_kv_
     const DLTensor *t = call->tensor[subject->cache];
     const int64_t each = (int64_t)f->row_bytes + f->scale_bytes;
     int64_t bytes, want;
-    if (subject->block_size < 1) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_BLOCK_SIZE, "block_size", subject->block_size, 1);
-        return syi_fail_at(call->ctx, &fault,
-                           "is %lld, want 1 or more: it cannot be derived from blocks of packed rows",
-                           (long long)subject->block_size);
-    }
+    if (subject->block_size < 1)
+        return syi_fail_code(call, SY_ERR_VALUE, SY_FAULT_BAD_BLOCK_SIZE, "block_size", subject->block_size,
+                             1, "is %lld, want 1 or more: it cannot be derived from blocks of packed rows");
     if (!syi_kv_product(t, 1, t->ndim, &bytes))
         return SY_OK; /* rejected among the sizes */
     if (syi_mul(subject->block_size, each, &want) && bytes >= want)
         return SY_OK;
-    return syi_fail(call->ctx, SY_ERR_SHAPE, call->op->info.fields[subject->cache].name,
+    return syi_fail(call->ctx, SY_ERR_SHAPE, syi_name(call, subject->cache),
                     "has blocks of %lld bytes, want at least %lld rows of %lld as format says",
                     (long long)bytes, (long long)subject->block_size, (long long)each);
 }

@@ -5,34 +5,25 @@
 
 enum { CACHE, SRC, SLOTS, SCALE, GLOBAL, SCALE_OUT, N_TENSORS };
 
+#define OPERATOR kv_scatter
+
 static const sy_field_info fields[] = {
-    [CACHE] = SYI_TENSOR(
-        kv_scatter, cache, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2,
-        SYI_MAX_RANK, "rows D | blocks S D...", "rows, or blocks; layout hnd: [blocks,H,S,D...]"),
-    [SRC] = SYI_TENSOR(kv_scatter, src, 0, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK, "... D...",
-                       "one row for each slot"),
-    [SLOTS] =
-        SYI_TENSOR(kv_scatter, slots, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...", "where each row goes"),
+    [CACHE] =
+        SYI_TENSOR(cache, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2,
+                   SYI_MAX_RANK, "rows D | blocks S D...", "rows, or blocks; layout hnd: [blocks,H,S,D...]"),
+    [SRC] = SYI_INPUT(src, 0, CACHE + 1, 2, 2 * SYI_MAX_RANK, "... D...", "one row for each slot"),
+    [SLOTS] = SYI_INPUT(slots, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...", "where each row goes"),
     /* One for all rows is read, one for each is written. */
-    [SCALE] = SYI_TENSOR(kv_scatter, scale, SY_FIELD_OPTIONAL, SYI_KV_SCALE_TYPES, 0, 1, 3,
-                         "G | rows G | blocks S G", "of e4m3 and the like: read as [G], else written"),
-    [GLOBAL] = SYI_KV_GLOBAL_FIELD(kv_scatter),
-    [SCALE_OUT] =
-        SYI_TENSOR(kv_scatter, scale, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_AGAIN,
-                   SYI_KV_SCALE_TYPES, 0, 1, 3, "G | rows G | blocks S G",
-                   "of e4m3 and the like: read as [G], else written"),
-    SYI_SCALAR(kv_scatter, pad, ENUM, .words = "error - skip",
-               .help = "a slot of -1: rejected, or its row is dropped"),
-    SYI_SCALAR(kv_scatter, check_unique, BOOL, .help = "reject a slot that is named twice"),
-    SYI_SCALAR(kv_scatter, planes, PLANES, .words = "cache src scale global_scale",
-               .help = "further planes with the same slots"),
-    SYI_SCALAR(kv_scatter, num_planes, I64, .help = "number of further planes"),
-    SYI_SCALAR(kv_scatter, plane_bytes, SIZE, .help = "size of the struct of a plane"),
-    SYI_SCALAR(kv_scatter, layout, ENUM, .words = "nhd hnd",
-               .help = "blocks of [S,H,D] (and caches without heads), or of [H,S,D]"),
-    SYI_SCALAR(kv_scatter, format, FORMAT, .words = SYI_KV_FORMATS,
-               .help = "how rows are packed; e4m3, e5m2, int8, nvfp4 use scale"),
-    SYI_SCALAR(kv_scatter, block_size, I64, .help = "S: rows per block, with format ds4_fp8, indexer_fp8"),
+    [SCALE] = SYI_OPTIONAL(scale, SYI_KV_SCALE_TYPES, 0, 1, 3, "G | rows G | blocks S G",
+                           "of e4m3 and the like: read as [G], else written"),
+    [GLOBAL] = SYI_KV_GLOBAL_FIELD,
+    [SCALE_OUT] = SYI_TENSOR(scale, SY_FIELD_OUT | SY_FIELD_INOUT | SY_FIELD_OPTIONAL | SY_FIELD_AGAIN,
+                             SYI_KV_SCALE_TYPES, 0, 1, 3, "G | rows G | blocks S G",
+                             "of e4m3 and the like: read as [G], else written"),
+    SYI_SCALAR(pad, ENUM, .words = "error - skip", .help = "a slot of -1: rejected, or its row is dropped"),
+    SYI_SCALAR(check_unique, BOOL, .help = "reject a slot that is named twice"),
+    SYI_KV_PLANE_FIELDS("cache src scale global_scale"),
+    SYI_SCALAR(block_size, I64, .help = "S: rows per block, with format ds4_fp8, indexer_fp8"),
 };
 
 /* Blocks are as the first cache that has some says. Flat caches have none to speak of: their slots are their rows. */
@@ -49,41 +40,32 @@ static sy_status check_pad(struct syi_call *call)
     const int pad = (int)call->args.kv_scatter.pad;
     if (pad != SY_PAD_ZERO)
         return syi_check_enum(call, "pad", pad);
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_OPTION, "pad", pad, SY_PAD_SKIP);
-    return syi_fail_at(call->ctx, &fault, "is ZERO, want ERROR or SKIP: there is no row to clear");
+    return syi_fail_code(call, SY_ERR_VALUE, SY_FAULT_BAD_OPTION, "pad", pad, SY_PAD_SKIP,
+                         "is ZERO, want ERROR or SKIP: there is no row to clear");
 }
 
 static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subject)
 {
     const sy_kv_scatter_args *a = &call->args.kv_scatter;
-    sy_status st =
-        syi_kv_begin(call, subject, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes});
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st == SY_OK)
-        st = syi_kv_check_formats(call, subject);
-    if (st == SY_OK)
-        st = syi_kv_check_rows(call, subject);
-    if (st == SY_OK)
-        st = syi_kv_check_dense(call, subject);
-    if (st == SY_OK)
-        st = syi_kv_check_layout(call, a->layout);
-    if (st == SY_OK)
-        st = syi_kv_check_num_planes(call, a->num_planes);
-    if (st == SY_OK)
-        st = syi_check_value(call, "block_size", a->block_size, 0, INT64_MAX);
-    return st == SY_OK ? check_pad(call) : st;
+    SYI_TRY(syi_kv_begin(call, subject, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes}));
+    SYI_TRY(syi_check_tensors(call, false));
+    SYI_TRY(syi_kv_check_formats(call, subject));
+    SYI_TRY(syi_kv_check_rows(call, subject));
+    SYI_TRY(syi_kv_check_dense(call, subject));
+    SYI_TRY(syi_kv_check_layout(call, a->layout));
+    SYI_TRY(syi_kv_check_num_planes(call, a->num_planes));
+    SYI_TRY(syi_check_value(call, "block_size", a->block_size, 0, INT64_MAX));
+    return check_pad(call);
 }
 
 static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *subject)
 {
     const DLTensor *slots = call->tensor[SLOTS];
-    sy_status st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = syi_kv_check_pool(call, subject);
-    if (st == SY_OK && !syi_kv_product(slots, 0, slots->ndim, &subject->n))
-        st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "slots", "has more than 2^63-1 elements");
-    return st == SY_OK ? syi_kv_check_volume(call, subject) : st;
+    SYI_TRY(syi_check_sizes(call));
+    SYI_TRY(syi_kv_check_pool(call, subject));
+    if (!syi_kv_product(slots, 0, slots->ndim, &subject->n))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "slots", "has more than 2^63-1 elements");
+    return syi_kv_check_volume(call, subject);
 }
 
 static sy_status check(struct syi_call *call)
@@ -101,25 +83,17 @@ static sy_status check(struct syi_call *call)
                                      .global = GLOBAL,
                                      .scale_out = SCALE_OUT,
                                      .format = offsetof(sy_kv_scatter_args, format)};
-    sy_status st = check_inputs(call, &subject);
-    if (st == SY_OK)
-        st = syi_every_turn(call, find_block_size, &subject);
-    if (st == SY_OK)
-        st = syi_kv_check_blocks(call, &subject);
+    SYI_TRY(check_inputs(call, &subject));
+    SYI_TRY(syi_every_turn(call, find_block_size, &subject));
+    SYI_TRY(syi_kv_check_blocks(call, &subject));
     if (subject.block_size == 0)
         subject.block_size = 1;
-    if (st == SY_OK)
-        st = check_overflow(call, &subject);
-    if (st == SY_OK)
-        st = syi_kv_check_strides(call, &subject);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_overflow(call, &subject));
+    SYI_TRY(syi_kv_check_strides(call, &subject));
+    SYI_TRY(syi_check_layout(call));
     plan->n = subject.n;
     plan->k = syi_extent(call, SLOTS, call->tensor[SLOTS]->ndim - 1);
-    plan->slots = syi_rows_of(call, SLOTS);
-    plan->slot_type = syi_type_at(call, SLOTS);
+    plan->slots = syi_tensor_of(call, SLOTS);
     plan->pad = a->pad;
     plan->check_unique = a->check_unique;
     call->rows = plan->n;

@@ -5,17 +5,19 @@
 
 enum { BATCH, POSITION, TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN, SLOTS, N_TENSORS };
 
+#define OPERATOR kv_slots
+
 static const sy_field_info fields[] = {
-    [BATCH] = SYI_TENSOR(kv_slots, batch, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...",
-                         "table row of each token; missing: the only one"),
-    [POSITION] = SYI_TENSOR(kv_slots, position, 0, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...",
-                            "number of each token in its sequence"),
-    SYI_KV_TABLE_FIELDS(kv_slots),
-    [SLOTS] = SYI_TENSOR(kv_slots, slots, SY_FIELD_OUT, SYI_INDEX_TYPES, POSITION + 1, 1, SYI_MAX_RANK, "...",
+    [BATCH] = SYI_OPTIONAL(batch, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...",
+                           "table row of each token; missing: the only one"),
+    [POSITION] = SYI_INPUT(position, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "...",
+                           "number of each token in its sequence"),
+    SYI_KV_TABLE_FIELDS,
+    [SLOTS] = SYI_OUTPUT(slots, SYI_INDEX_TYPES, POSITION + 1, 1, SYI_MAX_RANK, "...",
                          "cache row of each token; -1: padding"),
-    SYI_SCALAR(kv_slots, block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
-    SYI_SCALAR(kv_slots, num_rows, I64, .help = "rows of the cache; 0: unknown"),
-    SYI_SCALAR(kv_slots, pad, ENUM, .words = "error zero skip",
+    SYI_SCALAR(block_size, I64, SY_FIELD_REQUIRED, .help = "S: rows per block"),
+    SYI_SCALAR(num_rows, I64, .help = "rows of the cache; 0: unknown"),
+    SYI_SCALAR(pad, ENUM, .words = "error zero skip",
                .help = "a position of -1: rejected, or slot -1 (zero and skip)"),
 };
 
@@ -26,28 +28,19 @@ static sy_status check_inputs(struct syi_call *call)
 {
     const sy_kv_slots_args *a = &call->args.kv_slots;
     int64_t rows = 0;
-    sy_status st = syi_kv_check_given(call, &page_rules.tables);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_kv_check_given(call, &page_rules.tables));
+    SYI_TRY(syi_check_tensors(call, false));
     const DLTensor *position = call->tensor[POSITION];
     const bool lists = call->tensor[PAGE_INDICES] != NULL;
-    st = syi_check_shape(call, BATCH, position->ndim, position->shape);
-    if (st == SY_OK)
-        st = syi_kv_check_lists(call, &page_rules.tables, &rows);
-    if (st == SY_OK && call->tensor[BATCH] == NULL && rows != 1)
+    SYI_TRY(syi_check_shape(call, BATCH, position->ndim, position->shape));
+    SYI_TRY(syi_kv_check_lists(call, &page_rules.tables, &rows));
+    if (call->tensor[BATCH] == NULL && rows != 1)
         return syi_fail(call->ctx, SY_ERR_SHAPE, lists ? "indptr" : "block_table",
                         "has %lld %s, want 1 (or give batch)", (long long)rows, lists ? "lists" : "rows");
-    if (st == SY_OK)
-        st = syi_kv_check_page_form(call, &page_rules);
-    if (st == SY_OK)
-        st = syi_kv_check_block_size(call, a->block_size);
-    if (st == SY_OK)
-        st = syi_kv_check_num_rows(call, SLOTS, a->num_rows);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "pad", (int)a->pad);
-    return st;
+    SYI_TRY(syi_kv_check_page_form(call, &page_rules));
+    SYI_TRY(syi_kv_check_block_size(call, a->block_size));
+    SYI_TRY(syi_kv_check_num_rows(call, SLOTS, a->num_rows));
+    return syi_check_enum(call, "pad", (int)a->pad);
 }
 
 static sy_status check(struct syi_call *call)
@@ -55,24 +48,15 @@ static sy_status check(struct syi_call *call)
     const sy_kv_slots_args *a = &call->args.kv_slots;
     struct syi_kv_slots_plan *plan = &call->plan.kv_slots;
     struct syi_kv_pages *pages = &plan->pages;
-    sy_status st = check_inputs(call);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = syi_kv_check_positions(call, &page_rules, a->block_size, pages);
-    if (st == SY_OK)
-        st = syi_kv_number_slots(call, SLOTS, a->num_rows, a->block_size, &pages->pool);
-    if (st == SY_OK)
-        st = syi_check_shape(call, SLOTS, call->tensor[POSITION]->ndim, call->tensor[POSITION]->shape);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_inputs(call));
+    SYI_TRY(syi_check_sizes(call));
+    SYI_TRY(syi_kv_check_positions(call, &page_rules, a->block_size, pages));
+    SYI_TRY(syi_kv_number_slots(call, SLOTS, a->num_rows, a->block_size, &pages->pool));
+    SYI_TRY(syi_check_shape(call, SLOTS, call->tensor[POSITION]->ndim, call->tensor[POSITION]->shape));
+    SYI_TRY(syi_check_layout(call));
     syi_kv_view_pages(call, &page_rules, a->pad, pages);
-    plan->batch = syi_rows_of(call, BATCH);
-    plan->batch_type = syi_type_at(call, BATCH);
-    plan->slots = syi_rows_of(call, SLOTS);
-    plan->slot_type = syi_type_at(call, SLOTS);
+    plan->batch = syi_tensor_of(call, BATCH);
+    plan->slots = syi_tensor_of(call, SLOTS);
     call->rows = pages->batch * pages->k;
     for (int i = 0; i < N_TENSORS; i++)
         if ((i == BATCH || i == POSITION || i == SLOTS) && call->tensor[i] != NULL)

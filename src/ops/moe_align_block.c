@@ -16,26 +16,25 @@ enum {
     BLOCK_SIZE
 };
 
+#define OPERATOR moe_align_block
+
 static const sy_field_info fields[] = {
-    [IDS] = SYI_TENSOR(moe_align_block, ids, 0, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
-    [EXPERT_MAP] = SYI_TENSOR(moe_align_block, expert_map, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I32), 0, 1, 1,
-                              "E", "number of each expert on this rank; -1: on another"),
-    [SORTED] = SYI_TENSOR(moe_align_block, sorted_slots, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "P",
-                          "slots by expert; T*K: padding"),
-    [BLOCKS] = SYI_TENSOR(moe_align_block, block_experts, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "P/B",
+    [IDS] = SYI_INPUT(ids, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
+    [EXPERT_MAP] = SYI_OPTIONAL(expert_map, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "E",
+                                "number of each expert on this rank; -1: on another"),
+    [SORTED] = SYI_OUTPUT(sorted_slots, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "P", "slots by expert; T*K: padding"),
+    [BLOCKS] = SYI_OUTPUT(block_experts, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "P/B",
                           "expert of each block; -1: not in use"),
-    [PADDED] = SYI_TENSOR(moe_align_block, num_padded, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "1",
-                          "places in use, padding included"),
-    [COUNTS] = SYI_TENSOR(moe_align_block, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
-                          SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E", "slots of each expert"),
-    [OFFSETS] = SYI_TENSOR(moe_align_block, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
-                           SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1", "first place of each expert"),
-    [NUM_EXPERTS] = SYI_SCALAR(moe_align_block, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..i32",
-                               .help = "E: experts"),
-    [BLOCK_SIZE] = SYI_SCALAR(moe_align_block, block_size, I64, SY_FIELD_REQUIRED, .range = "B: 1..i32",
+    [PADDED] = SYI_OUTPUT(num_padded, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "1", "places in use, padding included"),
+    [COUNTS] = SYI_OPTIONAL_OUTPUT(expert_counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E", "slots of each expert"),
+    [OFFSETS] = SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1",
+                                    "first place of each expert"),
+    [NUM_EXPERTS] =
+        SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..i32", .help = "E: experts"),
+    [BLOCK_SIZE] = SYI_SCALAR(block_size, I64, SY_FIELD_REQUIRED, .range = "B: 1..i32",
                               .help = "B: every expert gets a multiple of it"),
-    SYI_SCALAR(moe_align_block, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
-    SYI_SCALAR(moe_align_block, skip_unmapped, BOOL, .help = "no places for experts of other ranks"),
+    SYI_SCALAR(allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
+    SYI_SCALAR(skip_unmapped, BOOL, .help = "no places for experts of other ranks"),
 };
 
 static sy_status check_given(struct syi_call *call)
@@ -61,13 +60,9 @@ static sy_status check_values(struct syi_call *call)
     int64_t total;
     if (!syi_mul(syi_bound(call, 'T'), syi_bound(call, 'K'), &total))
         total = INT64_MAX;
-    sy_status st = syi_check_scalars(call, BLOCK_SIZE, BLOCK_SIZE + 1);
-    if (st == SY_OK)
-        st = syi_check_count(call, "ids", "slots", total);
-    if (st == SY_OK)
-        st = syi_check_count(call, "ids", "tokens", syi_bound(call, 'T'));
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_scalars(call, BLOCK_SIZE, BLOCK_SIZE + 1));
+    SYI_TRY(syi_check_count(call, "ids", "slots", total));
+    SYI_TRY(syi_check_count(call, "ids", "tokens", syi_bound(call, 'T')));
     const int64_t experts = a->num_experts < total ? a->num_experts : total;
     const int64_t most = (total + experts * (a->block_size - 1)) / a->block_size * a->block_size;
     syi_bind(call, 'P', most);
@@ -81,19 +76,16 @@ static sy_status check_room(struct syi_call *call, int i, int64_t least)
         return syi_check_vector(call, i, least);
     if (room >= least)
         return SY_OK;
-    const char *name = call->op->info.fields[i].name;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, name, room, least);
-    return syi_fail_at(call->ctx, &fault, "has %lld elements, want at least %lld", (long long)room,
-                       (long long)least);
+    const char *name = syi_name(call, i);
+    return syi_fail_value(call, SY_ERR_SHAPE, name, room, least, "has %lld elements, want at least %lld");
 }
 
 static sy_status check_outputs(struct syi_call *call)
 {
     const int64_t most = syi_bound(call, 'P');
-    sy_status st = check_room(call, SORTED, most);
-    if (st == SY_OK)
-        st = check_room(call, BLOCKS, most / syi_bound(call, 'B'));
-    return st == SY_OK ? syi_check_shapes(call, PADDED, N_TENSORS) : st;
+    SYI_TRY(check_room(call, SORTED, most));
+    SYI_TRY(check_room(call, BLOCKS, most / syi_bound(call, 'B')));
+    return syi_check_shapes(call, PADDED, N_TENSORS);
 }
 
 static void plan(struct syi_call *call)

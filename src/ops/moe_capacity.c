@@ -8,18 +8,18 @@
 
 enum { COUNTS, CAPACITY, N_TENSORS };
 
+#define OPERATOR moe_capacity
+
 static const sy_field_info fields[] = {
-    [COUNTS] = SYI_TENSOR(moe_capacity, counts, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "E",
-                          "demand for each expert; required if factor <= 0"),
-    [CAPACITY] = SYI_TENSOR(moe_capacity, capacity, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "1",
-                            "slots per expert"),
-    SYI_SCALAR(moe_capacity, samples, I64, SY_FIELD_REQUIRED, .range = "0..", .help = "S: tokens"),
-    SYI_SCALAR(moe_capacity, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 1..", .help = "E: experts"),
-    SYI_SCALAR(moe_capacity, k, I64, .range = "0..", .preset = "1", .help = "choices per token"),
-    SYI_SCALAR(moe_capacity, factor, F64, .range = "finite",
+    [COUNTS] = SYI_OPTIONAL(counts, SYI_INDEX_TYPES, 0, 1, 1, "E",
+                            "demand for each expert; required if factor <= 0"),
+    [CAPACITY] = SYI_OUTPUT(capacity, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "1", "slots per expert"),
+    SYI_SCALAR(samples, I64, SY_FIELD_REQUIRED, .range = "0..", .help = "S: tokens"),
+    SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 1..", .help = "E: experts"),
+    SYI_SCALAR(k, I64, .range = "0..", .preset = "1", .help = "choices per token"),
+    SYI_SCALAR(factor, F64, .range = "finite",
                .help = "above 0: a share; 0: the largest count; below 0: the smaller of both"),
-    SYI_SCALAR(moe_capacity, alignment, I64, .range = "0..", .preset = "1",
-               .help = "the capacity is a multiple of this"),
+    SYI_SCALAR(alignment, I64, .range = "0..", .preset = "1", .help = "the capacity is a multiple of this"),
 };
 
 static sy_status check_given(struct syi_call *call)

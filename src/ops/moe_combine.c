@@ -5,19 +5,17 @@
 
 enum { GATES, INDICES, LOCATIONS, EXPERT_OUT, OUTPUT, N_TENSORS };
 
+#define OPERATOR moe_combine
+
 static const sy_field_info fields[] = {
-    [GATES] = SYI_TENSOR(moe_combine, gates, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), EXPERT_OUT + 1, 1, 2,
-                         "k S | S", "factor of each choice; missing: 1"),
-    [INDICES] = SYI_TENSOR(moe_combine, indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
-                           "expert of each choice"),
-    [LOCATIONS] = SYI_TENSOR(moe_combine, locations, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
-                             "slot inside the expert"),
-    [EXPERT_OUT] = SYI_TENSOR(moe_combine, expert_out, 0, SYI_FLOAT_TYPES, 0, 2, 2, "E*C H", "expert slots"),
-    [OUTPUT] = SYI_TENSOR(moe_combine, output, SY_FIELD_OUT, 0, EXPERT_OUT + 1, 2, 2, "S H",
-                          "sum of each sample's rows"),
-    SYI_SCALAR(moe_combine, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
-    SYI_SCALAR(moe_combine, capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..",
-               .help = "C: slots per expert"),
+    [GATES] = SYI_OPTIONAL(gates, SYI_BIT(SY_TYPE_F32), EXPERT_OUT + 1, 1, 2, "k S | S",
+                           "factor of each choice; missing: 1"),
+    [INDICES] = SYI_INPUT(indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "expert of each choice"),
+    [LOCATIONS] = SYI_INPUT(locations, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "slot inside the expert"),
+    [EXPERT_OUT] = SYI_INPUT(expert_out, SYI_FLOAT_TYPES, 0, 2, 2, "E*C H", "expert slots"),
+    [OUTPUT] = SYI_OUTPUT(output, 0, EXPERT_OUT + 1, 2, 2, "S H", "sum of each sample's rows"),
+    SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
+    SYI_SCALAR(capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..", .help = "C: slots per expert"),
 };
 
 /* No output element: no data pointer is examined. */
@@ -37,9 +35,7 @@ static sy_status bind(struct syi_call *call)
 static sy_status check_sizes(struct syi_call *call)
 {
     const int64_t n_samples = syi_bound(call, 'S');
-    const sy_status st = syi_check_slots(call, EXPERT_OUT);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_slots(call, EXPERT_OUT));
     const int64_t row_bytes =
         syi_extent(call, EXPERT_OUT, 1) * (int64_t)syi_elem_bytes(call->tensor[EXPERT_OUT]->dtype);
     int64_t bytes;

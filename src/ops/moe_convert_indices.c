@@ -5,21 +5,20 @@
 
 enum { INDICES, OFFSETS, CONVERTED, N_TENSORS };
 
+#define OPERATOR moe_convert_indices
+
 static const sy_field_info fields[] = {
-    [INDICES] = SYI_TENSOR(moe_convert_indices, sorted_indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2,
-                           "T*K | M | T 2E+1", "slot [T*K], row [M], te [T,2E+1]"),
-    [OFFSETS] = SYI_TENSOR(moe_convert_indices, expert_offsets, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0, 1,
-                           1, "E+1", "first row of each expert; required for to te"),
-    [CONVERTED] = SYI_TENSOR(moe_convert_indices, converted_indices, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1,
-                             2, "T*K | M | T 2E+1", "the same permutation in the other form"),
-    SYI_SCALAR(moe_convert_indices, from, ENUM, SY_FIELD_REQUIRED, .words = "slot row te",
-               .help = "the form of sorted_indices"),
-    SYI_SCALAR(moe_convert_indices, to, ENUM, SY_FIELD_REQUIRED, .words = "slot row te",
-               .help = "the form of converted_indices"),
-    SYI_SCALAR(moe_convert_indices, num_tokens, I64, SY_FIELD_REQUIRED, .help = "T: tokens"),
-    SYI_SCALAR(moe_convert_indices, num_rows, I64,
-               .help = "M: rows; 0: as many as sorted_indices has, for slot and row"),
-    SYI_SCALAR(moe_convert_indices, k, I64, .help = "slots per token, for to slot; 0: M / T"),
+    [INDICES] = SYI_INPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "T*K | M | T 2E+1",
+                          "slot [T*K], row [M], te [T,2E+1]"),
+    [OFFSETS] = SYI_OPTIONAL(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1",
+                             "first row of each expert; required for to te"),
+    [CONVERTED] = SYI_OUTPUT(converted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "T*K | M | T 2E+1",
+                             "the same permutation in the other form"),
+    SYI_SCALAR(from, ENUM, SY_FIELD_REQUIRED, .words = "slot row te", .help = "the form of sorted_indices"),
+    SYI_SCALAR(to, ENUM, SY_FIELD_REQUIRED, .words = "slot row te", .help = "the form of converted_indices"),
+    SYI_SCALAR(num_tokens, I64, SY_FIELD_REQUIRED, .help = "T: tokens"),
+    SYI_SCALAR(num_rows, I64, .help = "M: rows; 0: as many as sorted_indices has, for slot and row"),
+    SYI_SCALAR(k, I64, .help = "slots per token, for to slot; 0: M / T"),
 };
 
 static const char form_names[] = "SLOT, ROW, TE";
@@ -30,15 +29,11 @@ static sy_status check_tensors(struct syi_call *call)
     if (a->to == SY_INDEX_TE && a->expert_offsets == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "expert_offsets",
                         "is missing, want where the rows of each expert begin: a TE map names experts");
-    const sy_status st = syi_check_tensors(call, false);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_tensors(call, false));
     const int rank = a->from == SY_INDEX_TE ? 2 : 1;
-    if (call->tensor[INDICES]->ndim != rank) {
-        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "sorted_indices",
-                                               call->tensor[INDICES]->ndim, rank);
-        return syi_fail_at(call->ctx, &fault, "has rank %d, want %d", (int)fault.value, rank);
-    }
+    if (call->tensor[INDICES]->ndim != rank)
+        return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "sorted_indices",
+                             call->tensor[INDICES]->ndim, rank, "has rank %lld, want %lld");
     if (a->to == SY_INDEX_TE && syi_extent(call, OFFSETS, 0) == 0)
         return syi_fail(call->ctx, SY_ERR_SHAPE, "expert_offsets", "has shape [0], want at least the end");
     return SY_OK;
@@ -61,43 +56,33 @@ static sy_status check_form(struct syi_call *call, struct syi_moe_convert_indice
     plan->n_slots = a->num_tokens > 0 ? length / a->num_tokens : 0;
     if (plan->n_slots * a->num_tokens == length)
         return SY_OK;
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "sorted_indices", length, a->num_tokens);
-    return syi_fail_at(call->ctx, &fault, "has %lld slots, want a multiple of %lld tokens", (long long)length,
-                       (long long)a->num_tokens);
+    return syi_fail_value(call, SY_ERR_SHAPE, "sorted_indices", length, a->num_tokens,
+                          "has %lld slots, want a multiple of %lld tokens");
 }
 
 static sy_status check_enums(struct syi_call *call)
 {
     const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
-    const sy_status st = syi_check_enum(call, "from", (int)a->from);
-    return st == SY_OK ? syi_check_enum(call, "to", (int)a->to) : st;
+    SYI_TRY(syi_check_enum(call, "from", (int)a->from));
+    return syi_check_enum(call, "to", (int)a->to);
 }
 
 static sy_status check_values(struct syi_call *call, struct syi_moe_convert_indices_plan *plan)
 {
     const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
     const int64_t length = syi_extent(call, INDICES, 0);
-    sy_status st = check_enums(call);
-    if (st == SY_OK)
-        st = syi_check_value(call, "num_tokens", a->num_tokens, 0, INT32_MAX);
-    if (st == SY_OK)
-        st = check_form(call, plan);
-    if (st == SY_OK && a->from == a->to)
-        st =
-            syi_fail(call->ctx, SY_ERR_VALUE, "to", "is the same form as from, want another: %s", form_names);
-    if (st == SY_OK)
-        st = syi_check_value(call, "num_rows", a->num_rows, 0, INT32_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "k", a->k, 0, INT32_MAX);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_enums(call));
+    SYI_TRY(syi_check_value(call, "num_tokens", a->num_tokens, 0, INT32_MAX));
+    SYI_TRY(check_form(call, plan));
+    if (a->from == a->to)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "to", "is the same form as from, want another: %s",
+                        form_names);
+    SYI_TRY(syi_check_value(call, "num_rows", a->num_rows, 0, INT32_MAX));
+    SYI_TRY(syi_check_value(call, "k", a->k, 0, INT32_MAX));
     plan->n_rows = a->num_rows > 0 || a->from == SY_INDEX_TE ? a->num_rows : length;
-    if (a->from == SY_INDEX_ROW && plan->n_rows != length) {
-        const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_rows", a->num_rows, length);
-        return syi_fail_at(call->ctx, &fault, "is %lld, want 0 or the %lld rows of sorted_indices",
-                           (long long)a->num_rows, (long long)length);
-    }
+    if (a->from == SY_INDEX_ROW && plan->n_rows != length)
+        return syi_fail_value(call, SY_ERR_VALUE, "num_rows", a->num_rows, length,
+                              "is %lld, want 0 or the %lld rows of sorted_indices");
     return syi_check_value(call, "num_rows", plan->n_rows, 0, INT32_MAX);
 }
 
@@ -130,19 +115,12 @@ static sy_status check(struct syi_call *call)
     const sy_moe_convert_indices_args *a = &call->args.moe_convert_indices;
     int64_t shape[2];
     plan->n_tokens = a->num_tokens;
-    sy_status st = check_tensors(call);
-    if (st == SY_OK)
-        st = check_values(call, plan);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = shape_output(call, plan, shape);
-    if (st == SY_OK)
-        st = syi_check_shape(call, CONVERTED, a->to == SY_INDEX_TE ? 2 : 1, shape);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_tensors(call));
+    SYI_TRY(check_values(call, plan));
+    SYI_TRY(syi_check_sizes(call));
+    SYI_TRY(shape_output(call, plan, shape));
+    SYI_TRY(syi_check_shape(call, CONVERTED, a->to == SY_INDEX_TE ? 2 : 1, shape));
+    SYI_TRY(syi_check_layout(call));
     syi_bind_plan(call);
     call->rows = shape[0];
     call->bytes = syi_tensor_bytes(call);

@@ -5,26 +5,24 @@
 
 enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH, SCALES, N_TENSORS };
 
+#define OPERATOR moe_dispatch
+
 static const sy_field_info fields[] = {
-    [GATES] = SYI_TENSOR(moe_dispatch, gates, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), INPUT + 1, 1, 1, "S",
-                         "scale of each sample; missing: 1"),
-    [INDICES] =
-        SYI_TENSOR(moe_dispatch, indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "S", "expert of each sample"),
-    [LOCATIONS] =
-        SYI_TENSOR(moe_dispatch, locations, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "S", "slot inside the expert"),
-    [INPUT] = SYI_TENSOR(moe_dispatch, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
-    [DISPATCH] = SYI_TENSOR(moe_dispatch, dispatch, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 2,
-                            "E*C H", "expert slots; old contents, missing: zero", .alias = INPUT + 1),
-    [SCALES] = SYI_TENSOR(moe_dispatch, dispatch_scales, SY_FIELD_OUT | SY_FIELD_KEEPS | SY_FIELD_OPTIONAL,
-                          SYI_SCALE_TYPES, 0, 2, 2, "E*C G", "with row_format: scales of the rows"),
-    SYI_SCALAR(moe_dispatch, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
-    SYI_SCALAR(moe_dispatch, capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..",
-               .help = "C: slots per expert"),
-    SYI_SCALAR(moe_dispatch, zero_unwritten, BOOL,
+    [GATES] =
+        SYI_OPTIONAL(gates, SYI_BIT(SY_TYPE_F32), INPUT + 1, 1, 1, "S", "scale of each sample; missing: 1"),
+    [INDICES] = SYI_INPUT(indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "S", "expert of each sample"),
+    [LOCATIONS] = SYI_INPUT(locations, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "S", "slot inside the expert"),
+    [INPUT] = SYI_INPUT(input, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
+    [DISPATCH] = SYI_TENSOR(dispatch, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 2, "E*C H",
+                            "expert slots; old contents, missing: zero", .alias = INPUT + 1),
+    [SCALES] = SYI_TENSOR(dispatch_scales, SY_FIELD_OUT | SY_FIELD_KEEPS | SY_FIELD_OPTIONAL, SYI_SCALE_TYPES,
+                          0, 2, 2, "E*C G", "with row_format: scales of the rows"),
+    SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
+    SYI_SCALAR(capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..", .help = "C: slots per expert"),
+    SYI_SCALAR(zero_unwritten, BOOL,
                .help = "rows that are not written become 0 instead of keeping their contents"),
-    SYI_SCALAR(moe_dispatch, unique_slots, BOOL,
-               .help = "promise that no two valid samples share a slot (faster)"),
-    SYI_ROW_FORMAT_FIELD(moe_dispatch),
+    SYI_SCALAR(unique_slots, BOOL, .help = "promise that no two valid samples share a slot (faster)"),
+    SYI_ROW_FORMAT_FIELD,
 };
 
 /* True when an empty dimension leaves nothing to do, so that no data pointer is examined. */
@@ -42,9 +40,7 @@ static sy_status bind(struct syi_call *call)
 
 static sy_status check_sizes(struct syi_call *call)
 {
-    const sy_status st = syi_check_slots(call, INPUT);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_slots(call, INPUT));
     return syi_check_output(call, "capacity", syi_bound(call, 'E') * syi_bound(call, 'C'),
                             syi_coded_bytes(call, &call->coded_rows));
 }

@@ -5,21 +5,18 @@
 
 enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES, N_TENSORS };
 
+#define OPERATOR moe_dispatch_grad_gate
+
 static const sy_field_info fields[] = {
-    [INDICES] = SYI_TENSOR(moe_dispatch_grad_gate, indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
-                           "expert of each choice"),
-    [LOCATIONS] = SYI_TENSOR(moe_dispatch_grad_gate, locations, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
-                             "slot inside the expert"),
-    [INPUT] =
-        SYI_TENSOR(moe_dispatch_grad_gate, input, 0, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
-    [DISPATCH] = SYI_TENSOR(moe_dispatch_grad_gate, dispatch, 0, 0, INPUT + 1, 2, 2, "E*C H",
-                            "expert slots: their gradient, or expert_out"),
-    [GRAD_GATES] = SYI_TENSOR(moe_dispatch_grad_gate, grad_gates, SY_FIELD_OUT, SYI_BIT(SY_TYPE_F32),
-                              INPUT + 1, 1, 2, "k S | S", "gradient of each gate"),
-    SYI_SCALAR(moe_dispatch_grad_gate, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..",
-               .help = "E: experts"),
-    SYI_SCALAR(moe_dispatch_grad_gate, capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..",
-               .help = "C: slots per expert"),
+    [INDICES] = SYI_INPUT(indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "expert of each choice"),
+    [LOCATIONS] = SYI_INPUT(locations, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "slot inside the expert"),
+    [INPUT] = SYI_INPUT(input, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
+    [DISPATCH] =
+        SYI_INPUT(dispatch, 0, INPUT + 1, 2, 2, "E*C H", "expert slots: their gradient, or expert_out"),
+    [GRAD_GATES] =
+        SYI_OUTPUT(grad_gates, SYI_BIT(SY_TYPE_F32), INPUT + 1, 1, 2, "k S | S", "gradient of each gate"),
+    SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
+    SYI_SCALAR(capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..", .help = "C: slots per expert"),
 };
 
 /* No output element: no data pointer is examined. */
@@ -30,8 +27,8 @@ static bool nothing_to_do(const struct syi_call *call)
 
 static sy_status check_sizes(struct syi_call *call)
 {
-    const sy_status st = syi_check_slots(call, INPUT);
-    return st == SY_OK ? syi_check_shapes(call, DISPATCH, DISPATCH + 1) : st;
+    SYI_TRY(syi_check_slots(call, INPUT));
+    return syi_check_shapes(call, DISPATCH, DISPATCH + 1);
 }
 
 static void plan_grad_gate(struct syi_call *call)

@@ -5,22 +5,22 @@
 
 enum { MAP, PROBS, IDS, WEIGHTS, N_TENSORS };
 
+#define OPERATOR moe_ids_from_map
+
 static const sy_field_info fields[] = {
-    [MAP] = SYI_TENSOR(moe_ids_from_map, routing_map, 0, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "not 0: token t goes to expert e"),
-    [PROBS] = SYI_TENSOR(moe_ids_from_map, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
-                         "weight of each expert"),
-    [IDS] = SYI_TENSOR(moe_ids_from_map, ids, SY_FIELD_OUT, SYI_INDEX_TYPES, 0, 2, 2, "T K",
-                       "experts of each token, ascending; -1: none", .preset = "i32"),
-    [WEIGHTS] = SYI_TENSOR(moe_ids_from_map, weights, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1, 2, 2,
-                           "T K", "when probs is given; 0: none", .with = PROBS + 1),
-    SYI_SCALAR(moe_ids_from_map, k, I64, SY_FIELD_REQUIRED, .range = "K: 0..", .help = "K: slots per token"),
+    [MAP] = SYI_INPUT(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E", "not 0: token t goes to expert e"),
+    [PROBS] = SYI_OPTIONAL(probs, SYI_FLOAT_TYPES, 0, 2, 2, "T E", "weight of each expert"),
+    [IDS] = SYI_OUTPUT(ids, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token, ascending; -1: none",
+                       .preset = "i32"),
+    [WEIGHTS] = SYI_OPTIONAL_OUTPUT(weights, 0, PROBS + 1, 2, 2, "T K", "when probs is given; 0: none",
+                                    .with = PROBS + 1),
+    SYI_SCALAR(k, I64, SY_FIELD_REQUIRED, .range = "K: 0..", .help = "K: slots per token"),
 };
 
 static sy_status check_values(struct syi_call *call)
 {
-    const sy_status st = syi_check_scalars(call, N_TENSORS, N_TENSORS + 1);
-    return st == SY_OK ? syi_check_count(call, "routing_map", "experts", syi_bound(call, 'E')) : st;
+    SYI_TRY(syi_check_scalars(call, N_TENSORS, N_TENSORS + 1));
+    return syi_check_count(call, "routing_map", "experts", syi_bound(call, 'E'));
 }
 
 /* The output must be countable even when the tensor itself is not there yet. */

@@ -5,16 +5,17 @@
 
 enum { INDICES, IMPORTANCE, LOCATIONS, COUNTS, N_TENSORS };
 
+#define OPERATOR moe_locations
+
 static const sy_field_info fields[] = {
-    [INDICES] = SYI_TENSOR(moe_locations, indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
-                           "expert of each choice"),
-    [IMPORTANCE] = SYI_TENSOR(moe_locations, importance, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 1, 1, "S",
-                              "largest first; missing: sample order"),
-    [LOCATIONS] = SYI_TENSOR(moe_locations, locations, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
+    [INDICES] = SYI_INPUT(indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "expert of each choice"),
+    [IMPORTANCE] =
+        SYI_OPTIONAL(importance, SYI_FLOAT_TYPES, 0, 1, 1, "S", "largest first; missing: sample order"),
+    [LOCATIONS] = SYI_OUTPUT(locations, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
                              "slot inside the expert; -1: no such expert"),
-    [COUNTS] = SYI_TENSOR(moe_locations, counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0, 1,
-                          1, "E", "choices that name each expert"),
-    SYI_SCALAR(moe_locations, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
+    [COUNTS] =
+        SYI_OPTIONAL_OUTPUT(counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E", "choices that name each expert"),
+    SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
 };
 
 /* An array of rank 1 is one choice. */
@@ -28,9 +29,8 @@ static sy_status check_sizes(struct syi_call *call)
     const int64_t n = count_choices(call) * syi_bound(call, 'S');
     if (n <= INT32_MAX)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "indices", n, INT32_MAX);
-    return syi_fail_at(call->ctx, &fault, "has %lld entries, want at most %lld: a location is an int32",
-                       (long long)fault.value, (long long)fault.limit);
+    return syi_fail_value(call, SY_ERR_OVERFLOW, "indices", n, INT32_MAX,
+                          "has %lld entries, want at most %lld: a location is an int32");
 }
 
 static void plan_locations(struct syi_call *call)

@@ -5,17 +5,17 @@
 
 enum { IDS, WEIGHTS, MAP, PROBS, N_TENSORS };
 
+#define OPERATOR moe_map_from_ids
+
 static const sy_field_info fields[] = {
-    [IDS] = SYI_TENSOR(moe_map_from_ids, ids, 0, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
-    [WEIGHTS] = SYI_TENSOR(moe_map_from_ids, weights, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T K",
-                           "weight of each id"),
-    [MAP] = SYI_TENSOR(moe_map_from_ids, routing_map, SY_FIELD_OUT, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "1: token t goes to expert e", .preset = "bool"),
-    [PROBS] = SYI_TENSOR(moe_map_from_ids, probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, WEIGHTS + 1, 2, 2,
-                         "T E", "when weights is given; 0 where not routed", .with = WEIGHTS + 1),
-    SYI_SCALAR(moe_map_from_ids, num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..i32",
-               .help = "E: experts"),
-    SYI_SCALAR(moe_map_from_ids, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
+    [IDS] = SYI_INPUT(ids, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
+    [WEIGHTS] = SYI_OPTIONAL(weights, SYI_FLOAT_TYPES, 0, 2, 2, "T K", "weight of each id"),
+    [MAP] = SYI_OUTPUT(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E", "1: token t goes to expert e",
+                       .preset = "bool"),
+    [PROBS] = SYI_OPTIONAL_OUTPUT(probs, 0, WEIGHTS + 1, 2, 2, "T E",
+                                  "when weights is given; 0 where not routed", .with = WEIGHTS + 1),
+    SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..i32", .help = "E: experts"),
+    SYI_SCALAR(allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
 };
 
 static size_t prob_bytes(const struct syi_call *call)

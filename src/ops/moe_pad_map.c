@@ -5,23 +5,23 @@
 
 enum { MAP, PADDED, COUNTS, N_TENSORS };
 
+#define OPERATOR moe_pad_map
+
 static const sy_field_info fields[] = {
-    [MAP] = SYI_TENSOR(moe_pad_map, routing_map, 0, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "not 0: token t goes to expert e"),
-    [PADDED] = SYI_TENSOR(moe_pad_map, padded_map, SY_FIELD_OUT, 0, MAP + 1, 2, 2, "T E",
-                          "routing_map with the added tokens", .alias = MAP + 1),
-    [COUNTS] = SYI_TENSOR(moe_pad_map, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64),
-                          0, 1, 1, "E", "tokens of each expert, padding included"),
-    SYI_SCALAR(moe_pad_map, alignment, I64, SY_FIELD_REQUIRED, .range = "1..",
+    [MAP] = SYI_INPUT(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E", "not 0: token t goes to expert e"),
+    [PADDED] = SYI_OUTPUT(padded_map, 0, MAP + 1, 2, 2, "T E", "routing_map with the added tokens",
+                          .alias = MAP + 1),
+    [COUNTS] = SYI_OPTIONAL_OUTPUT(expert_counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E",
+                                   "tokens of each expert, padding included"),
+    SYI_SCALAR(alignment, I64, SY_FIELD_REQUIRED, .range = "1..",
                .help = "every expert gets a multiple of this many tokens"),
 };
 
 static sy_status check_values(struct syi_call *call)
 {
-    sy_status st = syi_check_scalars(call, N_TENSORS, N_TENSORS + 1);
-    if (st == SY_OK)
-        st = syi_check_count(call, "routing_map", "tokens", syi_bound(call, 'T'));
-    return st == SY_OK ? syi_check_count(call, "routing_map", "experts", syi_bound(call, 'E')) : st;
+    SYI_TRY(syi_check_scalars(call, N_TENSORS, N_TENSORS + 1));
+    SYI_TRY(syi_check_count(call, "routing_map", "tokens", syi_bound(call, 'T')));
+    return syi_check_count(call, "routing_map", "experts", syi_bound(call, 'E'));
 }
 
 static void plan(struct syi_call *call)

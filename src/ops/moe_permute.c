@@ -5,29 +5,28 @@
 
 enum { TOKENS, MAP, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, SCALES, N_TENSORS };
 
+#define OPERATOR moe_permute
+
 static const sy_field_info fields[] = {
-    [TOKENS] = SYI_TENSOR(moe_permute, tokens, SY_FIELD_ANY_WORD, 0, 0, 2, 2, "T H", "one row per token"),
-    [MAP] = SYI_TENSOR(moe_permute, routing_map, 0, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "not 0: token t goes to expert e"),
-    [PROBS] = SYI_TENSOR(moe_permute, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
-                         "router probabilities"),
-    [OUT_TOKENS] = SYI_TENSOR(moe_permute, permuted_tokens, SY_FIELD_OUT, 0, TOKENS + 1, 2, 2, "M H",
-                              "rows grouped by expert"),
-    [INDICES] = SYI_TENSOR(moe_permute, sorted_indices, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
+    [TOKENS] = SYI_TENSOR(tokens, SY_FIELD_ANY_WORD, 0, 0, 2, 2, "T H", "one row per token"),
+    [MAP] = SYI_INPUT(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E", "not 0: token t goes to expert e"),
+    [PROBS] = SYI_OPTIONAL(probs, SYI_FLOAT_TYPES, 0, 2, 2, "T E", "router probabilities"),
+    [OUT_TOKENS] = SYI_OUTPUT(permuted_tokens, 0, TOKENS + 1, 2, 2, "M H", "rows grouped by expert"),
+    [INDICES] = SYI_OUTPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
                            "row of each slot; capacity mode: token of each row"),
-    [OUT_PROBS] = SYI_TENSOR(moe_permute, permuted_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1, 1,
-                             1, "M", "when probs is given", .with = PROBS + 1),
-    [COUNTS] = SYI_TENSOR(moe_permute, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64),
-                          0, 1, 1, "E", "tokens routed to each expert"),
-    [OFFSETS] = SYI_TENSOR(moe_permute, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
-                           SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1", "first row of each expert"),
-    [SCALES] = SYI_TENSOR(moe_permute, permuted_scales, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_SCALE_TYPES, 0,
-                          2, 2, "M G", "with row_format: scales of the rows"),
-    SYI_SCALAR(moe_permute, num_out_tokens, I64, SY_FIELD_REQUIRED, .range = "0..T*E",
+    [OUT_PROBS] = SYI_OPTIONAL_OUTPUT(permuted_probs, 0, PROBS + 1, 1, 1, "M", "when probs is given",
+                                      .with = PROBS + 1),
+    [COUNTS] = SYI_OPTIONAL_OUTPUT(expert_counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E",
+                                   "tokens routed to each expert"),
+    [OFFSETS] =
+        SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1", "first row of each expert"),
+    [SCALES] = SYI_OPTIONAL_OUTPUT(permuted_scales, SYI_SCALE_TYPES, 0, 2, 2, "M G",
+                                   "with row_format: scales of the rows"),
+    SYI_SCALAR(num_out_tokens, I64, SY_FIELD_REQUIRED, .range = "0..T*E",
                .help = "N: N/T slots per token, in capacity mode N/E rows per expert"),
-    SYI_SCALAR(moe_permute, drop_and_pad, BOOL, .help = "capacity mode: every expert gets exactly C rows"),
-    SYI_SCALAR(moe_permute, zero_pad, BOOL, .help = "capacity mode: padding rows are zero, with index -1"),
-    SYI_ROW_FORMAT_FIELD(moe_permute),
+    SYI_SCALAR(drop_and_pad, BOOL, .help = "capacity mode: every expert gets exactly C rows"),
+    SYI_SCALAR(zero_pad, BOOL, .help = "capacity mode: padding rows are zero, with index -1"),
+    SYI_ROW_FORMAT_FIELD,
 };
 
 /* Values and what follows from them: K or C, and M. */
@@ -36,15 +35,10 @@ static sy_status check_values(struct syi_call *call)
     const sy_moe_permute_args *a = &call->args.moe_permute;
     struct syi_moe_permute_plan *plan = &call->plan.moe_permute;
     const int64_t n_tokens = syi_bound(call, 'T'), n_experts = syi_bound(call, 'E');
-    sy_status st = syi_check_count(call, "tokens", "tokens", n_tokens);
-    if (st == SY_OK)
-        st = syi_check_count(call, "tokens", "elements per row", syi_bound(call, 'H'));
-    if (st == SY_OK)
-        st = syi_check_count(call, "routing_map", "experts", n_experts);
-    if (st == SY_OK)
-        st = syi_check_scalars(call, N_TENSORS, call->op->info.n_fields);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_count(call, "tokens", "tokens", n_tokens));
+    SYI_TRY(syi_check_count(call, "tokens", "elements per row", syi_bound(call, 'H')));
+    SYI_TRY(syi_check_count(call, "routing_map", "experts", n_experts));
+    SYI_TRY(syi_check_scalars(call, N_TENSORS, call->op->info.n_fields));
     const int64_t divisor = a->drop_and_pad ? n_experts : n_tokens;
     plan->n_tokens = n_tokens;
     plan->n_experts = n_experts;

@@ -5,26 +5,23 @@
 
 enum { GRAD_PERMUTED, INDICES, GRAD_PERMUTED_PROBS, MAP, GRAD_TOKENS, GRAD_PROBS, N_TENSORS };
 
+#define OPERATOR moe_permute_grad
+
 static const sy_field_info fields[] = {
-    [GRAD_PERMUTED] = SYI_TENSOR(moe_permute_grad, grad_permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
-                                 "gradient of permuted_tokens"),
-    [INDICES] = SYI_TENSOR(moe_permute_grad, sorted_indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
-                           "as moe_permute wrote them"),
-    [GRAD_PERMUTED_PROBS] = SYI_TENSOR(moe_permute_grad, grad_permuted_probs, SY_FIELD_OPTIONAL,
-                                       SYI_FLOAT_TYPES, 0, 1, 1, "M", "gradient of permuted_probs"),
-    [MAP] = SYI_TENSOR(moe_permute_grad, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "experts of each token; required by packed probs"),
-    [GRAD_TOKENS] = SYI_TENSOR(moe_permute_grad, grad_tokens, SY_FIELD_OUT, 0, GRAD_PERMUTED + 1, 2, 2, "T H",
-                               "gradient of tokens"),
-    [GRAD_PROBS] =
-        SYI_TENSOR(moe_permute_grad, grad_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, GRAD_PERMUTED_PROBS + 1,
-                   2, 2, "T E", "gradient of probs, when grad_permuted_probs is given"),
-    SYI_SCALAR(moe_permute_grad, num_experts, I64, .range = "1..i32", .help = "E: experts, 1 or more"),
-    SYI_SCALAR(moe_permute_grad, num_tokens, I64, .range = "1..i32", .help = "T: tokens, 1 or more"),
-    SYI_SCALAR(moe_permute_grad, drop_and_pad, BOOL,
-               .help = "capacity mode: sorted_indices holds the token of each row"),
-    SYI_SCALAR(moe_permute_grad, zero_pad, BOOL,
-               .help = "capacity mode: index -1 marks a row that belongs to no token"),
+    [GRAD_PERMUTED] =
+        SYI_INPUT(grad_permuted_tokens, SYI_FLOAT_TYPES, 0, 2, 2, "M H", "gradient of permuted_tokens"),
+    [INDICES] = SYI_INPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M", "as moe_permute wrote them"),
+    [GRAD_PERMUTED_PROBS] =
+        SYI_OPTIONAL(grad_permuted_probs, SYI_FLOAT_TYPES, 0, 1, 1, "M", "gradient of permuted_probs"),
+    [MAP] = SYI_OPTIONAL(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E",
+                         "experts of each token; required by packed probs"),
+    [GRAD_TOKENS] = SYI_OUTPUT(grad_tokens, 0, GRAD_PERMUTED + 1, 2, 2, "T H", "gradient of tokens"),
+    [GRAD_PROBS] = SYI_OPTIONAL_OUTPUT(grad_probs, 0, GRAD_PERMUTED_PROBS + 1, 2, 2, "T E",
+                                       "gradient of probs, when grad_permuted_probs is given"),
+    SYI_SCALAR(num_experts, I64, .range = "1..i32", .help = "E: experts, 1 or more"),
+    SYI_SCALAR(num_tokens, I64, .range = "1..i32", .help = "T: tokens, 1 or more"),
+    SYI_SCALAR(drop_and_pad, BOOL, .help = "capacity mode: sorted_indices holds the token of each row"),
+    SYI_SCALAR(zero_pad, BOOL, .help = "capacity mode: index -1 marks a row that belongs to no token"),
 };
 
 static sy_status check_given(struct syi_call *call)
@@ -47,17 +44,11 @@ static sy_status check_values(struct syi_call *call)
     plan->hidden = syi_bound(call, 'H');
     plan->n_tokens = a->num_tokens;
     plan->n_experts = a->num_experts;
-    sy_status st = syi_check_value(call, "num_experts", a->num_experts, 1, INT32_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "num_tokens", a->num_tokens, 1, INT32_MAX);
-    if (st == SY_OK)
-        st = syi_check_count(call, "grad_permuted_tokens", "rows", plan->n_rows);
-    if (st == SY_OK)
-        st = syi_check_count(call, "grad_permuted_tokens", "elements per row", plan->hidden);
-    if (st == SY_OK)
-        st = syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_value(call, "num_experts", a->num_experts, 1, INT32_MAX));
+    SYI_TRY(syi_check_value(call, "num_tokens", a->num_tokens, 1, INT32_MAX));
+    SYI_TRY(syi_check_count(call, "grad_permuted_tokens", "rows", plan->n_rows));
+    SYI_TRY(syi_check_count(call, "grad_permuted_tokens", "elements per row", plan->hidden));
+    SYI_TRY(syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts));
     syi_bind(call, 'T', plan->n_tokens);
     syi_bind(call, 'E', plan->n_experts);
     plan->capacity = a->drop_and_pad;
@@ -70,11 +61,11 @@ static sy_status check_sizes(struct syi_call *call)
     struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
     const int64_t prob_bytes = (int64_t)syi_float_bytes(syi_type_at(call, GRAD_PERMUTED_PROBS));
     plan->type = syi_type_at(call, GRAD_PERMUTED);
-    const sy_status st = syi_check_output(call, "grad_tokens", plan->n_tokens,
-                                          plan->hidden * (int64_t)syi_float_bytes(plan->type));
-    if (st == SY_OK && call->tensor[GRAD_PERMUTED_PROBS] != NULL)
+    SYI_TRY(syi_check_output(call, "grad_tokens", plan->n_tokens,
+                             plan->hidden * (int64_t)syi_float_bytes(plan->type)));
+    if (call->tensor[GRAD_PERMUTED_PROBS] != NULL)
         return syi_check_output(call, "grad_probs", plan->n_tokens, plan->n_experts * prob_bytes);
-    return st;
+    return SY_OK;
 }
 
 static void plan_permute_grad(struct syi_call *call)

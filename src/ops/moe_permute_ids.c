@@ -5,33 +5,31 @@
 
 enum { TOKENS, IDS, PROBS, OUT_TOKENS, INDICES, OUT_PROBS, COUNTS, OFFSETS, SCALES, N_TENSORS };
 
+#define OPERATOR moe_permute_ids
+
 static const sy_field_info fields[] = {
-    [TOKENS] = SYI_TENSOR(moe_permute_ids, tokens, SY_FIELD_ANY_WORD, 0, 0, 2, 2, "T H", "one row per token"),
-    [IDS] = SYI_TENSOR(moe_permute_ids, ids, 0, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
-    [PROBS] = SYI_TENSOR(moe_permute_ids, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T K",
-                         "weight of each slot"),
-    [OUT_TOKENS] = SYI_TENSOR(moe_permute_ids, permuted_tokens, SY_FIELD_OUT, 0, TOKENS + 1, 2, 2, "M H",
-                              "rows grouped by expert"),
-    [INDICES] = SYI_TENSOR(moe_permute_ids, sorted_indices, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 1,
-                           "T*K", "row of each slot, kept or not; -1: missing"),
-    [OUT_PROBS] = SYI_TENSOR(moe_permute_ids, permuted_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1,
-                             1, 1, "M", "when probs is given", .with = PROBS + 1),
-    [COUNTS] = SYI_TENSOR(moe_permute_ids, expert_counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL,
-                          SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E", "with num_experts: slots of each expert"),
-    [OFFSETS] =
-        SYI_TENSOR(moe_permute_ids, expert_offsets, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0,
-                   1, 1, "E+1", "with num_experts: first row of each expert"),
-    [SCALES] = SYI_TENSOR(moe_permute_ids, permuted_scales, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_SCALE_TYPES,
-                          0, 2, 2, "M G", "with row_format: scales of the rows"),
-    SYI_SCALAR(moe_permute_ids, num_out_tokens, I64,
-               .help = "N: rows kept; 0: all; negative: all but the last -N"),
-    SYI_SCALAR(moe_permute_ids, num_experts, I64, .range = "E: 0..i32",
+    [TOKENS] = SYI_TENSOR(tokens, SY_FIELD_ANY_WORD, 0, 0, 2, 2, "T H", "one row per token"),
+    [IDS] = SYI_INPUT(ids, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
+    [PROBS] = SYI_OPTIONAL(probs, SYI_FLOAT_TYPES, 0, 2, 2, "T K", "weight of each slot"),
+    [OUT_TOKENS] = SYI_OUTPUT(permuted_tokens, 0, TOKENS + 1, 2, 2, "M H", "rows grouped by expert"),
+    [INDICES] = SYI_OUTPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "T*K",
+                           "row of each slot, kept or not; -1: missing"),
+    [OUT_PROBS] = SYI_OPTIONAL_OUTPUT(permuted_probs, 0, PROBS + 1, 1, 1, "M", "when probs is given",
+                                      .with = PROBS + 1),
+    [COUNTS] = SYI_OPTIONAL_OUTPUT(expert_counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E",
+                                   "with num_experts: slots of each expert"),
+    [OFFSETS] = SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1",
+                                    "with num_experts: first row of each expert"),
+    [SCALES] = SYI_OPTIONAL_OUTPUT(permuted_scales, SYI_SCALE_TYPES, 0, 2, 2, "M G",
+                                   "with row_format: scales of the rows"),
+    SYI_SCALAR(num_out_tokens, I64, .help = "N: rows kept; 0: all; negative: all but the last -N"),
+    SYI_SCALAR(num_experts, I64, .range = "E: 0..i32",
                .help = "E: ids must be below it; 0: ids may be any numbers"),
-    SYI_SCALAR(moe_permute_ids, window, BOOL, .help = "write rows from row_begin to row_end only"),
-    SYI_SCALAR(moe_permute_ids, row_begin, I64, .help = "first row that is written"),
-    SYI_SCALAR(moe_permute_ids, row_end, I64, .help = "row after the last that is written"),
-    SYI_SCALAR(moe_permute_ids, allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
-    SYI_ROW_FORMAT_FIELD(moe_permute_ids),
+    SYI_SCALAR(window, BOOL, .help = "write rows from row_begin to row_end only"),
+    SYI_SCALAR(row_begin, I64, .help = "first row that is written"),
+    SYI_SCALAR(row_end, I64, .help = "row after the last that is written"),
+    SYI_SCALAR(allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
+    SYI_ROW_FORMAT_FIELD,
 };
 
 /* The rows that are kept, and the window of those that are written. */
@@ -39,9 +37,7 @@ static sy_status check_window(struct syi_call *call, struct syi_moe_permute_ids_
 {
     const sy_moe_permute_ids_args *a = &call->args.moe_permute_ids;
     const int64_t n = a->num_out_tokens;
-    sy_status st = syi_check_value(call, "num_out_tokens", n, -total, INT64_MAX);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_value(call, "num_out_tokens", n, -total, INT64_MAX));
     const int64_t kept = n < 0 ? total + n : n == 0 || n > total ? total : n;
     if (!a->window) {
         const bool begin = a->row_begin != 0;
@@ -51,11 +47,8 @@ static sy_status check_window(struct syi_call *call, struct syi_moe_permute_ids_
         plan->n_rows = kept;
         return SY_OK;
     }
-    st = syi_check_value(call, "row_begin", a->row_begin, 0, kept);
-    if (st == SY_OK)
-        st = syi_check_value(call, "row_end", a->row_end, a->row_begin, kept);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_value(call, "row_begin", a->row_begin, 0, kept));
+    SYI_TRY(syi_check_value(call, "row_end", a->row_end, a->row_begin, kept));
     plan->row_begin = a->row_begin;
     plan->n_rows = a->row_end - a->row_begin;
     return SY_OK;
@@ -71,15 +64,10 @@ static sy_status check_values(struct syi_call *call)
     plan->n_experts = a->num_experts;
     if (!syi_mul(plan->n_tokens, plan->n_slots, &total))
         total = INT64_MAX;
-    sy_status st = syi_check_count(call, "ids", "slots", total);
-    if (st == SY_OK)
-        st = syi_check_count(call, "tokens", "tokens", plan->n_tokens);
-    if (st == SY_OK)
-        st = syi_check_count(call, "tokens", "elements per row", syi_bound(call, 'H'));
-    if (st == SY_OK)
-        st = syi_check_value(call, "num_experts", a->num_experts, 0, INT32_MAX);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_count(call, "ids", "slots", total));
+    SYI_TRY(syi_check_count(call, "tokens", "tokens", plan->n_tokens));
+    SYI_TRY(syi_check_count(call, "tokens", "elements per row", syi_bound(call, 'H')));
+    SYI_TRY(syi_check_value(call, "num_experts", a->num_experts, 0, INT32_MAX));
     const char *needs = call->tensor[COUNTS] != NULL    ? "expert_counts is given"
                         : call->tensor[OFFSETS] != NULL ? "expert_offsets is given"
                         : a->allow_missing              ? "allow_missing is set"

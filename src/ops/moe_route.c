@@ -34,63 +34,59 @@ enum {
 
 #define GIVEN_TYPES (SYI_INDEX_TYPES | SYI_BIT(SY_TYPE_I16) | SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_U8))
 
+#define OPERATOR moe_route
+
 static const sy_field_info fields[] = {
-    [LOGITS] =
-        SYI_TENSOR(moe_route, logits, 0, SYI_FLOAT_TYPES, 0, 2, 2, "T E", "router logits of each token"),
-    [BIAS] = SYI_TENSOR(moe_route, bias, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "E",
-                        "added to the scores for the choice only"),
-    [FINISHED] = SYI_TENSOR(moe_route, finished, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 1, 1, "T",
-                            "not 0: the token chooses nothing"),
-    [IDS_IN] = SYI_TENSOR(moe_route, ids_in, SY_FIELD_OPTIONAL, GIVEN_TYPES, 0, 2, 2, "V K",
-                          "given experts; V is T without ids_rows"),
-    [IDS_ROWS] = SYI_TENSOR(moe_route, ids_rows, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "T",
-                            "row of ids_in of each token; missing: its own"),
-    [EXPERT_SCALE] = SYI_TENSOR(moe_route, expert_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1,
-                                "E", "factor of the weight of each expert"),
-    [SHARED_LOGITS] = SYI_TENSOR(moe_route, shared_logits, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T S",
-                                 "gate of each shared expert"),
-    [IDS] = SYI_TENSOR(moe_route, ids, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2, "T K+S",
-                       "chosen experts; E+S for a finished token", .preset = "i32"),
-    [WEIGHTS] = SYI_TENSOR(moe_route, weights, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2,
-                           "T K+S", "weights of the chosen experts", .preset = "f32"),
-    [MAP] = SYI_TENSOR(moe_route, routing_map, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2,
-                       "T E+S", "1: token t goes to expert e", .preset = "bool"),
-    [PROBS] = SYI_TENSOR(moe_route, probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2,
-                         "T E+S", "weight of each expert, 0 where not routed", .preset = "f32"),
-    [COUNTS] = SYI_TENSOR(moe_route, counts, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0, 1, 1,
-                          "E+S", "tokens that chose each expert"),
-    [SCORES] = SYI_TENSOR(moe_route, scores, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 2, 2,
-                          "T E", "scores of all experts"),
-    [K] =
-        SYI_SCALAR(moe_route, k, I64, SY_FIELD_REQUIRED, .range = "K: 1..E", .help = "K: experts per token"),
-    SYI_SCALAR(moe_route, score, ENUM, .words = "softmax sigmoid none sqrtsoftplus",
+    [LOGITS] = SYI_INPUT(logits, SYI_FLOAT_TYPES, 0, 2, 2, "T E", "router logits of each token"),
+    [BIAS] =
+        SYI_OPTIONAL(bias, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "E", "added to the scores for the choice only"),
+    [FINISHED] = SYI_OPTIONAL(finished, SYI_BYTE_TYPES, 0, 1, 1, "T", "not 0: the token chooses nothing"),
+    [IDS_IN] = SYI_OPTIONAL(ids_in, GIVEN_TYPES, 0, 2, 2, "V K", "given experts; V is T without ids_rows"),
+    [IDS_ROWS] = SYI_OPTIONAL(ids_rows, SYI_INDEX_TYPES, 0, 1, 1, "T",
+                              "row of ids_in of each token; missing: its own"),
+    [EXPERT_SCALE] =
+        SYI_OPTIONAL(expert_scale, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "E", "factor of the weight of each expert"),
+    [SHARED_LOGITS] =
+        SYI_OPTIONAL(shared_logits, SYI_FLOAT_TYPES, 0, 2, 2, "T S", "gate of each shared expert"),
+    [IDS] = SYI_OPTIONAL_OUTPUT(ids, SYI_INDEX_TYPES, 0, 2, 2, "T K+S",
+                                "chosen experts; E+S for a finished token", .preset = "i32"),
+    [WEIGHTS] = SYI_OPTIONAL_OUTPUT(weights, SYI_FLOAT_TYPES, 0, 2, 2, "T K+S",
+                                    "weights of the chosen experts", .preset = "f32"),
+    [MAP] = SYI_OPTIONAL_OUTPUT(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E+S", "1: token t goes to expert e",
+                                .preset = "bool"),
+    [PROBS] = SYI_OPTIONAL_OUTPUT(probs, SYI_FLOAT_TYPES, 0, 2, 2, "T E+S",
+                                  "weight of each expert, 0 where not routed", .preset = "f32"),
+    [COUNTS] =
+        SYI_OPTIONAL_OUTPUT(counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+S", "tokens that chose each expert"),
+    [SCORES] = SYI_OPTIONAL_OUTPUT(scores, SYI_BIT(SY_TYPE_F32), 0, 2, 2, "T E", "scores of all experts"),
+    [K] = SYI_SCALAR(k, I64, SY_FIELD_REQUIRED, .range = "K: 1..E", .help = "K: experts per token"),
+    SYI_SCALAR(score, ENUM, .words = "softmax sigmoid none sqrtsoftplus",
                .help = "score of a logit; none: the logit itself"),
-    SYI_SCALAR(moe_route, select, ENUM, .words = "score logit",
+    SYI_SCALAR(select, ENUM, .words = "score logit",
                .help = "what experts are chosen by, with the bias added"),
-    SYI_SCALAR(moe_route, softmax_after, BOOL, .help = "weights are the softmax of the chosen logits"),
-    [GROUPS] =
-        SYI_SCALAR(moe_route, groups, I64, .range = "0..", .help = "groups of neighbouring experts; 0: none"),
-    SYI_SCALAR(moe_route, top_groups, I64, .help = "groups whose experts may be chosen"),
-    SYI_SCALAR(moe_route, group_score, ENUM, .words = "max sum2 sumk",
+    SYI_SCALAR(softmax_after, BOOL, .help = "weights are the softmax of the chosen logits"),
+    [GROUPS] = SYI_SCALAR(groups, I64, .range = "0..", .help = "groups of neighbouring experts; 0: none"),
+    SYI_SCALAR(top_groups, I64, .help = "groups whose experts may be chosen"),
+    SYI_SCALAR(group_score, ENUM, .words = "max sum2 sumk",
                .help = "score of a group: its best, or the sum of its 2 or K/top_groups best"),
-    SYI_SCALAR(moe_route, slot_order, ENUM, .words = "value expert",
+    SYI_SCALAR(slot_order, ENUM, .words = "value expert",
                .help = "order of a token's experts: largest value first, or by number"),
-    SYI_SCALAR(moe_route, allow_missing, BOOL, .help = "ids_in: -1, E+S and all bits set mean no expert"),
-    SYI_SCALAR(moe_route, renormalize, BOOL, .help = "weights of a token sum to 1"),
-    [EPS] = SYI_SCALAR(moe_route, eps, F32, .range = "0..finite",
+    SYI_SCALAR(allow_missing, BOOL, .help = "ids_in: -1, E+S and all bits set mean no expert"),
+    SYI_SCALAR(renormalize, BOOL, .help = "weights of a token sum to 1"),
+    [EPS] = SYI_SCALAR(eps, F32, .range = "0..finite",
                        .help = "added to the sum of renormalize, or its least value"),
-    SYI_SCALAR(moe_route, eps_rule, ENUM, .words = "add max",
+    SYI_SCALAR(eps_rule, ENUM, .words = "add max",
                .help = "weights are divided by sum + eps, or by the larger of both"),
-    [SCALE] = SYI_SCALAR(moe_route, scale, F32, .range = "finite", .preset = "1",
-                         .help = "factor of every weight; 0 means 1"),
-    [N_SHARED] = SYI_SCALAR(moe_route, n_shared, I64, .range = "S: 0..",
-                            .help = "S: shared experts, which every token has"),
-    [SHARED_WEIGHT] = SYI_SCALAR(moe_route, shared_weight, F32, .range = "finite", .preset = "1",
+    [SCALE] =
+        SYI_SCALAR(scale, F32, .range = "finite", .preset = "1", .help = "factor of every weight; 0 means 1"),
+    [N_SHARED] =
+        SYI_SCALAR(n_shared, I64, .range = "S: 0..", .help = "S: shared experts, which every token has"),
+    [SHARED_WEIGHT] = SYI_SCALAR(shared_weight, F32, .range = "finite", .preset = "1",
                                  .help = "factor of their weights; 0 means 1"),
-    SYI_SCALAR(moe_route, shared_in_sum, BOOL, .help = "scores of shared_logits take part in renormalize"),
-    [CAPACITY] = SYI_SCALAR(moe_route, capacity, I64, .range = "0..",
+    SYI_SCALAR(shared_in_sum, BOOL, .help = "scores of shared_logits take part in renormalize"),
+    [CAPACITY] = SYI_SCALAR(capacity, I64, .range = "0..",
                             .help = "most tokens of an expert in routing_map and probs; 0: no limit"),
-    SYI_SCALAR(moe_route, drop, ENUM, .words = "prob position",
+    SYI_SCALAR(drop, ENUM, .words = "prob position",
                .help = "tokens an expert keeps: of largest weight, or the first"),
 };
 
@@ -100,9 +96,7 @@ static sy_status check_present(struct syi_call *call)
     const sy_moe_route_args *a = &call->args.moe_route;
     if (a->logits == NULL)
         return SY_OK; /* is the first sentence */
-    const sy_status st = syi_check_some_output(call);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_some_output(call));
     if (a->ids_rows != NULL && a->ids_in == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "ids_in", "is missing, want it with ids_rows");
     if (a->shared_in_sum && a->shared_logits == NULL)
@@ -125,15 +119,13 @@ static sy_status check_groups(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
     const int64_t n_experts = syi_extent(call, LOGITS, 1);
-    sy_status st = syi_check_scalars(call, GROUPS, GROUPS + 1);
-    if (st != SY_OK || a->groups == 0)
-        return st;
+    SYI_TRY(syi_check_scalars(call, GROUPS, GROUPS + 1));
+    if (a->groups == 0)
+        return SY_OK;
     if (n_experts % a->groups != 0)
         return syi_fail(call->ctx, SY_ERR_VALUE, "groups", "is %lld, want a divisor of %lld experts",
                         (long long)a->groups, (long long)n_experts);
-    st = syi_check_value(call, "top_groups", a->top_groups, 1, a->groups);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_value(call, "top_groups", a->top_groups, 1, a->groups));
     const int64_t competing = n_experts / a->groups * a->top_groups;
     if (competing >= a->k)
         return SY_OK;
@@ -146,9 +138,7 @@ static sy_status check_shared(struct syi_call *call)
 {
     const sy_moe_route_args *a = &call->args.moe_route;
     const bool scored = syi_is_lone_score(a->score);
-    const sy_status st = syi_check_scalars(call, N_SHARED, N_SHARED + 1);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_scalars(call, N_SHARED, N_SHARED + 1));
     if (a->shared_logits != NULL && a->n_shared == 0)
         return syi_fail(call->ctx, SY_ERR_VALUE, "n_shared", "is 0, want 1 or more with shared_logits");
     if (a->shared_in_sum && !a->renormalize)
@@ -164,18 +154,13 @@ static sy_status check_shared(struct syi_call *call)
 
 static sy_status check_options(struct syi_call *call)
 {
-    sy_status st = syi_check_words(call);
-    if (st == SY_OK)
-        st = syi_check_scalars(call, K, K + 1);
-    if (st == SY_OK)
-        st = check_groups(call);
-    if (st == SY_OK)
-        st = syi_check_scalars(call, CAPACITY, CAPACITY + 1);
-    if (st == SY_OK)
-        st = syi_check_scalars(call, EPS, EPS + 1);
-    if (st == SY_OK)
-        st = syi_check_scalars(call, SCALE, SCALE + 1);
-    return st == SY_OK ? check_shared(call) : st;
+    SYI_TRY(syi_check_words(call));
+    SYI_TRY(syi_check_scalars(call, K, K + 1));
+    SYI_TRY(check_groups(call));
+    SYI_TRY(syi_check_scalars(call, CAPACITY, CAPACITY + 1));
+    SYI_TRY(syi_check_scalars(call, EPS, EPS + 1));
+    SYI_TRY(syi_check_scalars(call, SCALE, SCALE + 1));
+    return check_shared(call);
 }
 
 /* Weight sums stay below 2^63 up to 2^23 experts; a row of ids must be countable even when it is not there
@@ -186,15 +171,10 @@ static sy_status check_values(struct syi_call *call)
     const int64_t n_tokens = syi_extent(call, LOGITS, 0), n_experts = syi_extent(call, LOGITS, 1);
     const int64_t n_shared = call->args.moe_route.n_shared;
     int64_t bytes;
-    const sy_status st = check_options(call);
-    if (st != SY_OK)
-        return st;
-    if (n_experts > max_experts) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "logits", n_experts, max_experts);
-        return syi_fail_at(call->ctx, &fault, "has %lld experts, want at most %lld", (long long)n_experts,
-                           (long long)max_experts);
-    }
+    SYI_TRY(check_options(call));
+    if (n_experts > max_experts)
+        return syi_fail_value(call, SY_ERR_OVERFLOW, "logits", n_experts, max_experts,
+                              "has %lld experts, want at most %lld");
     if (n_shared > max_experts - n_experts) {
         const sy_fault fault =
             syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "n_shared", n_shared, max_experts - n_experts);

@@ -5,25 +5,22 @@
 
 enum { PERMUTED, INDICES, MAP, PROBS, SCALES, TOKENS, N_TENSORS };
 
+#define OPERATOR moe_unpermute
+
 static const sy_field_info fields[] = {
-    [PERMUTED] = SYI_TENSOR(moe_unpermute, permuted_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "M H",
-                            "rows grouped by expert"),
-    [INDICES] = SYI_TENSOR(moe_unpermute, sorted_indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
-                           "row of each slot; capacity mode: token of each row"),
-    [MAP] = SYI_TENSOR(moe_unpermute, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "experts of each token; required by packed probs"),
-    [PROBS] = SYI_TENSOR(moe_unpermute, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
-                         "weights; missing: 1"),
-    [SCALES] = SYI_TENSOR(moe_unpermute, permuted_scales, SY_FIELD_OPTIONAL, SYI_SCALE_TYPES, 0, 2, 2, "M G",
-                          "with row_format: scales of the rows"),
-    [TOKENS] = SYI_TENSOR(moe_unpermute, tokens, SY_FIELD_OUT, 0, PERMUTED + 1, 2, 2, "T H",
-                          "the weighted sum of each token's rows"),
-    SYI_SCALAR(moe_unpermute, num_tokens, I64, .help = "T, when neither probs nor routing_map is given"),
-    SYI_SCALAR(moe_unpermute, drop_and_pad, BOOL,
-               .help = "capacity mode: sorted_indices holds the token of each row"),
-    SYI_SCALAR(moe_unpermute, zero_pad, BOOL,
-               .help = "capacity mode: index -1 marks a row that belongs to no token"),
-    SYI_CODED_INPUT_FIELD(moe_unpermute),
+    [PERMUTED] = SYI_INPUT(permuted_tokens, SYI_FLOAT_TYPES, 0, 2, 2, "M H", "rows grouped by expert"),
+    [INDICES] = SYI_INPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
+                          "row of each slot; capacity mode: token of each row"),
+    [MAP] = SYI_OPTIONAL(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E",
+                         "experts of each token; required by packed probs"),
+    [PROBS] = SYI_OPTIONAL(probs, SYI_FLOAT_TYPES, 0, 2, 2, "T E", "weights; missing: 1"),
+    [SCALES] =
+        SYI_OPTIONAL(permuted_scales, SYI_SCALE_TYPES, 0, 2, 2, "M G", "with row_format: scales of the rows"),
+    [TOKENS] = SYI_OUTPUT(tokens, 0, PERMUTED + 1, 2, 2, "T H", "the weighted sum of each token's rows"),
+    SYI_SCALAR(num_tokens, I64, .help = "T, when neither probs nor routing_map is given"),
+    SYI_SCALAR(drop_and_pad, BOOL, .help = "capacity mode: sorted_indices holds the token of each row"),
+    SYI_SCALAR(zero_pad, BOOL, .help = "capacity mode: index -1 marks a row that belongs to no token"),
+    SYI_CODED_INPUT_FIELD,
 };
 
 /* Tensors that others make necessary. */
@@ -50,8 +47,8 @@ static sy_status bind(struct syi_call *call)
     plan->n_experts = syi_extent(call, known, 1);
     syi_bind(call, 'T', plan->n_tokens);
     syi_bind(call, 'E', plan->n_experts);
-    const sy_status st = syi_check_shapes(call, PERMUTED, MAP);
-    return st == SY_OK ? syi_check_shapes(call, SCALES, SCALES + 1) : st;
+    SYI_TRY(syi_check_shapes(call, PERMUTED, MAP));
+    return syi_check_shapes(call, SCALES, SCALES + 1);
 }
 
 /* T is given once, or twice with the same value. */
@@ -61,9 +58,7 @@ static sy_status check_tokens(struct syi_call *call, int64_t n_tokens)
     const char *source = call->tensor[PROBS] != NULL ? "probs"
                          : call->tensor[MAP] != NULL ? "routing_map"
                                                      : NULL;
-    const sy_status st = syi_check_value(call, "num_tokens", said, 0, INT64_MAX);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_value(call, "num_tokens", said, 0, INT64_MAX));
     if (source == NULL || said == 0 || said == n_tokens)
         return syi_check_count(call, source != NULL ? source : "num_tokens", "tokens", n_tokens);
     const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_tokens", said, n_tokens);
@@ -76,15 +71,10 @@ static sy_status check_values(struct syi_call *call)
 {
     const sy_moe_unpermute_args *a = &call->args.moe_unpermute;
     struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
-    sy_status st = check_tokens(call, plan->n_tokens);
-    if (st == SY_OK)
-        st = syi_check_count(call, a->probs != NULL ? "probs" : "routing_map", "experts", plan->n_experts);
-    if (st == SY_OK)
-        st = syi_check_count(call, "permuted_tokens", "rows", plan->n_rows);
-    if (st == SY_OK)
-        st = syi_check_count(call, "permuted_tokens", "elements per row", plan->hidden);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_tokens(call, plan->n_tokens));
+    SYI_TRY(syi_check_count(call, a->probs != NULL ? "probs" : "routing_map", "experts", plan->n_experts));
+    SYI_TRY(syi_check_count(call, "permuted_tokens", "rows", plan->n_rows));
+    SYI_TRY(syi_check_count(call, "permuted_tokens", "elements per row", plan->hidden));
     plan->capacity = a->drop_and_pad;
     plan->zero_pad = a->zero_pad;
     return syi_check_share(call, plan, a->probs != NULL);

@@ -5,25 +5,23 @@
 
 enum { GRAD_TOKENS, INDICES, PERMUTED, MAP, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_TENSORS };
 
+#define OPERATOR moe_unpermute_grad
+
 static const sy_field_info fields[] = {
-    [GRAD_TOKENS] = SYI_TENSOR(moe_unpermute_grad, grad_tokens, 0, SYI_FLOAT_TYPES, 0, 2, 2, "T H",
-                               "gradient of moe_unpermute's tokens"),
-    [INDICES] = SYI_TENSOR(moe_unpermute_grad, sorted_indices, 0, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
-                           "indices of the forward call"),
-    [PERMUTED] = SYI_TENSOR(moe_unpermute_grad, permuted_tokens, SY_FIELD_OPTIONAL, 0, GRAD_TOKENS + 1, 2, 2,
-                            "M H", "rows of the forward call; required by probs"),
-    [MAP] = SYI_TENSOR(moe_unpermute_grad, routing_map, SY_FIELD_OPTIONAL, SYI_BYTE_TYPES, 0, 2, 2, "T E",
-                       "experts of each token; required by probs"),
-    [PROBS] = SYI_TENSOR(moe_unpermute_grad, probs, SY_FIELD_OPTIONAL, SYI_FLOAT_TYPES, 0, 2, 2, "T E",
-                         "weights; missing: 1"),
-    [GRAD_PERMUTED] = SYI_TENSOR(moe_unpermute_grad, grad_permuted_tokens, SY_FIELD_OUT, 0, GRAD_TOKENS + 1,
-                                 2, 2, "M H", "gradient of permuted_tokens"),
-    [GRAD_PROBS] = SYI_TENSOR(moe_unpermute_grad, grad_probs, SY_FIELD_OUT | SY_FIELD_OPTIONAL, 0, PROBS + 1,
-                              2, 2, "T E", "gradient of probs, when probs is given"),
-    SYI_SCALAR(moe_unpermute_grad, drop_and_pad, BOOL,
-               .help = "capacity mode: sorted_indices holds the token of each row"),
-    SYI_SCALAR(moe_unpermute_grad, zero_pad, BOOL,
-               .help = "capacity mode: index -1 marks a row that belongs to no token"),
+    [GRAD_TOKENS] =
+        SYI_INPUT(grad_tokens, SYI_FLOAT_TYPES, 0, 2, 2, "T H", "gradient of moe_unpermute's tokens"),
+    [INDICES] = SYI_INPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M", "indices of the forward call"),
+    [PERMUTED] = SYI_OPTIONAL(permuted_tokens, 0, GRAD_TOKENS + 1, 2, 2, "M H",
+                              "rows of the forward call; required by probs"),
+    [MAP] =
+        SYI_OPTIONAL(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E", "experts of each token; required by probs"),
+    [PROBS] = SYI_OPTIONAL(probs, SYI_FLOAT_TYPES, 0, 2, 2, "T E", "weights; missing: 1"),
+    [GRAD_PERMUTED] =
+        SYI_OUTPUT(grad_permuted_tokens, 0, GRAD_TOKENS + 1, 2, 2, "M H", "gradient of permuted_tokens"),
+    [GRAD_PROBS] =
+        SYI_OPTIONAL_OUTPUT(grad_probs, 0, PROBS + 1, 2, 2, "T E", "gradient of probs, when probs is given"),
+    SYI_SCALAR(drop_and_pad, BOOL, .help = "capacity mode: sorted_indices holds the token of each row"),
+    SYI_SCALAR(zero_pad, BOOL, .help = "capacity mode: index -1 marks a row that belongs to no token"),
 };
 
 /* Tensors that others make necessary. */
@@ -50,15 +48,10 @@ static sy_status check_values(struct syi_call *call)
     plan->hidden = syi_bound(call, 'H');
     plan->n_rows = syi_bound(call, 'M');
     plan->n_experts = syi_extent(call, MAP, 1);
-    sy_status st = syi_check_count(call, "grad_tokens", "tokens", plan->n_tokens);
-    if (st == SY_OK)
-        st = syi_check_count(call, "grad_tokens", "elements per row", plan->hidden);
-    if (st == SY_OK)
-        st = syi_check_count(call, "sorted_indices", "rows", plan->n_rows);
-    if (st == SY_OK)
-        st = syi_check_count(call, "routing_map", "experts", plan->n_experts);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_count(call, "grad_tokens", "tokens", plan->n_tokens));
+    SYI_TRY(syi_check_count(call, "grad_tokens", "elements per row", plan->hidden));
+    SYI_TRY(syi_check_count(call, "sorted_indices", "rows", plan->n_rows));
+    SYI_TRY(syi_check_count(call, "routing_map", "experts", plan->n_experts));
     plan->capacity = a->drop_and_pad;
     plan->zero_pad = a->zero_pad;
     return syi_check_share(call, plan, a->probs != NULL);

@@ -5,18 +5,18 @@
 
 enum { INPUT, GLOBAL, CODES, SCALES, N_TENSORS };
 
+#define OPERATOR quantize_rows
+
 static const sy_field_info fields[] = {
-    [INPUT] =
-        SYI_TENSOR(quantize_rows, input, 0, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H", "rows of numbers"),
-    [GLOBAL] = SYI_GLOBAL_FIELD(quantize_rows, "1 | T"),
-    [CODES] = SYI_TENSOR(quantize_rows, codes, SY_FIELD_OUT, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... C",
-                         "codes of the format, or their bytes"),
-    [SCALES] =
-        SYI_TENSOR(quantize_rows, scales, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_QUANTIZED_SCALE_TYPES, 0, 1,
-                   SYI_MAX_RANK, SYI_SCALE_SHAPE, "scale of each group of a row; not of q8_0, q4_0"),
-    SYI_SCALAR(quantize_rows, format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_QUANTIZED_FORMATS,
+    [INPUT] = SYI_INPUT(input, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... H", "rows of numbers"),
+    [GLOBAL] = SYI_GLOBAL_FIELD("1 | T"),
+    [CODES] =
+        SYI_OUTPUT(codes, SYI_CODE_TYPES, 0, 1, SYI_MAX_RANK, "... C", "codes of the format, or their bytes"),
+    [SCALES] = SYI_OPTIONAL_OUTPUT(scales, SYI_QUANTIZED_SCALE_TYPES, 0, 1, SYI_MAX_RANK, SYI_SCALE_SHAPE,
+                                   "scale of each group of a row; not of q8_0, q4_0"),
+    SYI_SCALAR(format, FORMAT, SY_FIELD_REQUIRED, .words = SYI_QUANTIZED_FORMATS,
                .help = "codes, groups, scales and their arithmetic"),
-    SYI_SCALE_LAYOUT_FIELD(quantize_rows),
+    SYI_SCALE_LAYOUT_FIELD,
 };
 
 static sy_status check(struct syi_call *call)

@@ -90,9 +90,9 @@ static bool is_packed(const struct syi_coded *c)
 
 static sy_status check_layout(struct syi_call *call, const struct syi_coded *c)
 {
-    const sy_status st = syi_check_enum(call, "scale_layout", (int)c->layout);
-    if (st != SY_OK || (!is_packed(c) && (c->layout != SY_SCALE_SWIZZLE || in_bytes(&c->format))))
-        return st;
+    SYI_TRY(syi_check_enum(call, "scale_layout", (int)c->layout));
+    if ((!is_packed(c) && (c->layout != SY_SCALE_SWIZZLE || in_bytes(&c->format))))
+        return SY_OK;
     const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "scale_layout", c->layout,
                                            is_packed(c) ? SY_SCALE_ROW : SY_SCALE_COL);
     if (is_packed(c))
@@ -121,8 +121,7 @@ static sy_status check_types(struct syi_call *call, const struct syi_coded *c)
         syi_describe_type(tensors[k].want, want, sizeof want);
         if (bytes && syi_type_of(tensors[k].want) != SY_TYPE_U8)
             memcpy(want + strlen(want), " or u8", sizeof " or u8");
-        return reject_type(call, SY_ERR_DTYPE, call->op->info.fields[i].name, "is", call->tensor[i]->dtype,
-                           want);
+        return reject_type(call, SY_ERR_DTYPE, syi_name(call, i), "is", call->tensor[i]->dtype, want);
     }
     return SY_OK;
 }
@@ -141,8 +140,7 @@ static sy_status check_groups(struct syi_call *call, struct syi_coded *c, int i)
         c->width = INT64_MAX;
     if (group == 0 || extent % unit == 0)
         return SY_OK;
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, call->op->info.fields[i].name, extent, unit);
+    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, syi_name(call, i), extent, unit);
     return syi_fail_at(call->ctx, &fault, "has rows of %lld, want a multiple of %lld as %s says",
                        (long long)fault.value, (long long)fault.limit, c->name);
 }
@@ -151,21 +149,20 @@ static sy_status check_groups(struct syi_call *call, struct syi_coded *c, int i)
 static sy_status check_spare(struct syi_call *call, const struct syi_coded *c)
 {
     if (is_inline(c) && call->tensor[c->scales] != NULL)
-        return syi_fail(call->ctx, SY_ERR_VALUE, call->op->info.fields[c->scales].name,
+        return syi_fail(call->ctx, SY_ERR_VALUE, syi_name(call, c->scales),
                         "is given, want none: the codes have the scales");
     return syi_check_no_global(call, c->global, is_fp4(c));
 }
 
 static sy_status check_coded(struct syi_call *call, struct syi_coded *c, int i)
 {
-    sy_status st = is_packed(c) ? syi_check_packed_format(call, c->name, &c->format) : check_format(call, c);
-    if (st == SY_OK && c->packs)
-        st = check_spare(call, c);
-    if (st == SY_OK && c->layout != SY_SCALE_ROW)
-        st = check_layout(call, c);
-    if (st == SY_OK)
-        st = check_types(call, c);
-    return st == SY_OK ? check_groups(call, c, i) : st;
+    SYI_TRY(is_packed(c) ? syi_check_packed_format(call, c->name, &c->format) : check_format(call, c));
+    if (c->packs)
+        SYI_TRY(check_spare(call, c));
+    if (c->layout != SY_SCALE_ROW)
+        SYI_TRY(check_layout(call, c));
+    SYI_TRY(check_types(call, c));
+    return check_groups(call, c, i);
 }
 
 /* Whether the codes are an input. */
@@ -245,7 +242,7 @@ sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c)
     if (c->given == NULL)
         return SY_OK;
     if (call->tensor[c->scales] == NULL && (!call->query || reads_codes(call, c)))
-        return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[c->scales].name,
+        return syi_fail(call->ctx, SY_ERR_NULL, syi_name(call, c->scales),
                         "is missing while row_format is given, want a tensor");
     call->floats = c->dense + 1;
     call->coded = c->codes + 1;
@@ -260,10 +257,9 @@ sy_status syi_coded_check(struct syi_call *call, struct syi_coded *c)
         return check_coded(call, c, rows);
     }
     c->hidden = syi_extent(call, rows, call->tensor[rows]->ndim - 1);
-    return call->tensor[c->scales] == NULL
-               ? SY_OK
-               : syi_fail(call->ctx, SY_ERR_VALUE, call->op->info.fields[c->scales].name,
-                          "is given, want none: there is no row_format");
+    return call->tensor[c->scales] == NULL ? SY_OK
+                                           : syi_fail(call->ctx, SY_ERR_VALUE, syi_name(call, c->scales),
+                                                      "is given, want none: there is no row_format");
 }
 
 sy_status syi_coded_scales(struct syi_call *call, const struct syi_coded *c)
@@ -314,24 +310,22 @@ static sy_status check_shapes(struct syi_call *call, const struct syi_coded *c, 
 {
     const int tensors[] = {c->dense, c->codes, c->scales}, rank = call->tensor[0]->ndim;
     int64_t shape[SYI_MAX_RANK];
-    sy_status st = SY_OK;
     memcpy(shape, call->tensor[0]->shape, (size_t)rank * sizeof *shape);
-    for (int k = 0; st == SY_OK && k < (is_inline(c) ? 2 : 3); k++) {
+    for (int k = 0; k < (is_inline(c) ? 2 : 3); k++) {
         if (((call->op->info.fields[tensors[k]].flags & SY_FIELD_OUT) != 0) != outputs)
             continue;
         shape[rank - 1] = k == 0 ? c->hidden : k == 1 ? c->width : c->n_groups;
-        st = k == 2 && c->layout != SY_SCALE_ROW ? check_scales(call, c)
-                                                 : syi_check_shape(call, tensors[k], rank, shape);
+        SYI_TRY(k == 2 && c->layout != SY_SCALE_ROW ? check_scales(call, c)
+                                                    : syi_check_shape(call, tensors[k], rank, shape));
     }
-    return st;
+    return SY_OK;
 }
 
 /* Where the format has them. */
 static sy_status check_scales_given(struct syi_call *call, const struct syi_coded *c)
 {
     if (call->tensor[c->scales] == NULL && !is_inline(c) && (!call->query || reads_codes(call, c)))
-        return syi_fail(call->ctx, SY_ERR_NULL, call->op->info.fields[c->scales].name,
-                        "is missing, want a tensor");
+        return syi_fail(call->ctx, SY_ERR_NULL, syi_name(call, c->scales), "is missing, want a tensor");
     return syi_check_global_given(call, c->global, is_fp4(c));
 }
 
@@ -341,9 +335,8 @@ static sy_status check_global(struct syi_call *call, const struct syi_coded *c, 
     const int64_t n = syi_extent(call, c->global, 0);
     if (n == 1 || n == n_rows)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "global_scale", n, n_rows);
-    return syi_fail_at(call->ctx, &fault, "has shape [%lld], want [1] or [%lld], the rows", (long long)n,
-                       (long long)n_rows);
+    return syi_fail_value(call, SY_ERR_SHAPE, "global_scale", n, n_rows,
+                          "has shape [%lld], want [1] or [%lld], the rows");
 }
 
 sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c)
@@ -352,31 +345,20 @@ sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c)
     c->packs = true;
     if (c->given == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, "format", "is missing, want the format of the rows");
-    sy_status st = syi_check_format_bytes(call, c->name, c->given);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_format_bytes(call, c->name, c->given));
     c->format = syi_known_format(c->given);
-    st = check_scales_given(call, c);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, false);
-    if (st == SY_OK)
-        st = check_coded(call, c, 0);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_scales_given(call, c));
+    SYI_TRY(syi_check_tensors(call, false));
+    SYI_TRY(check_coded(call, c, 0));
     const int64_t n_rows = count_rows(call);
     if (c->layout != SY_SCALE_ROW)
         place_scales(c, n_rows);
-    st = check_shapes(call, c, false);
-    if (st == SY_OK && is_fp4(c))
-        st = check_global(call, c, n_rows);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_shapes(call, c, true);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_shapes(call, c, false));
+    if (is_fp4(c))
+        SYI_TRY(check_global(call, c, n_rows));
+    SYI_TRY(syi_check_sizes(call));
+    SYI_TRY(check_shapes(call, c, true));
+    SYI_TRY(syi_check_layout(call));
     call->plan.quantize_rows.codes = syi_coded_plan(call, c, n_rows);
     if (is_packed(c))
         syi_view_packed_rows(call, &c->format, (size_t)c->width, c->global, &call->plan.quantize_rows);

@@ -38,21 +38,21 @@ static inline uint64_t syi_type_bits(DLDataType type)
 }
 
 /* The rows of a description that such an operator has. */
-#define SYI_ROW_FORMAT_FIELD(op) \
-    SYI_SCALAR(op, row_format, FORMAT, .words = SYI_ROW_FORMATS, \
+#define SYI_ROW_FORMAT_FIELD \
+    SYI_SCALAR(row_format, FORMAT, .words = SYI_ROW_FORMATS, \
                .help = "write 8-bit codes of the rows, and a scale for each group")
-#define SYI_CODED_INPUT_FIELD(op) \
-    SYI_SCALAR(op, row_format, FORMAT, .words = SYI_ROW_FORMATS, \
+#define SYI_CODED_INPUT_FIELD \
+    SYI_SCALAR(row_format, FORMAT, .words = SYI_ROW_FORMATS, \
                .help = "the rows are 8-bit codes, with a scale for each group")
 
 /* All checks of quantize_rows and dequantize_rows, and the plan: `given`, the tensors and `layout` are filled in. */
 sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c);
 
-#define SYI_SCALE_LAYOUT_FIELD(op) \
-    SYI_SCALAR(op, scale_layout, ENUM, .words = "row col swizzle", .help = "where scales are stored")
+#define SYI_SCALE_LAYOUT_FIELD \
+    SYI_SCALAR(scale_layout, ENUM, .words = "row col swizzle", .help = "where scales are stored")
 #define SYI_SCALE_SHAPE "... G | A B C"
-#define SYI_GLOBAL_FIELD(op, shape) \
-    SYI_TENSOR(op, global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, shape, \
+#define SYI_GLOBAL_FIELD(shape) \
+    SYI_TENSOR(global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, shape, \
                "scale of all numbers; nvfp4_amax: the largest")
 
 #endif

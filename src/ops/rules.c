@@ -128,7 +128,7 @@ static bool as_described(struct syi_call *call, const char *s, const DLTensor *t
                 return false;
             s = want.rest;
         } else {
-            const unsigned letter = *s++ & 31u;
+            const unsigned letter = (unsigned char)*s++ & 31u;
             if (!(call->bound >> letter & 1u) && input)
                 bind(call, (char)letter, t->shape[d]);
             else if (known(call, (char)letter) != t->shape[d])
@@ -152,7 +152,7 @@ static sy_status check_closely(struct syi_call *call, int i, const char *s)
         if (want[rank] == UNKNOWN && t == NULL)
             return SY_OK; /* the call cannot have it */
         if (want[rank] == UNKNOWN && (i >= call->n_inputs || s != at + 1 || rank >= t->ndim))
-            return syi_fail(call->ctx, SY_ERR_STATE, call->op->info.fields[i].name,
+            return syi_fail(call->ctx, SY_ERR_STATE, syi_name(call, i),
                             "has extents %s, which nothing in the call states", at);
         if (want[rank] == UNKNOWN)
             want[rank] = t->shape[rank];
@@ -165,23 +165,22 @@ static sy_status check_closely(struct syi_call *call, int i, const char *s)
 
 sy_status syi_check_shapes(struct syi_call *call, int first, int end)
 {
-    sy_status st = SY_OK;
-    for (int i = first; st == SY_OK && i < end; i++) {
+    for (int i = first; i < end; i++) {
         const DLTensor *t = call->tensor[i];
         const sy_field_info *field = &call->op->info.fields[i];
         if ((t == NULL && call->shapes == NULL) || (call->without >> i & 1u))
             continue;
         if (field->flags & SY_FIELD_PER_ROW) {
-            st = syi_check_per_row(call, i, syi_bound(call, 'B'));
+            SYI_TRY(syi_check_per_row(call, i, syi_bound(call, 'B')));
             continue;
         }
         const char *s = field->shape;
         if (field->min_rank != field->max_rank)
             s = choose_form(call, s, t);
         if (t == NULL || !as_described(call, s, t, i < call->n_inputs))
-            st = check_closely(call, i, s);
+            SYI_TRY(check_closely(call, i, s));
     }
-    return st;
+    return SY_OK;
 }
 
 /* ---- Scalars ------------------------------------------------------------------------------------------- */
@@ -220,8 +219,8 @@ static void bind_scalars(struct syi_call *call)
 static sy_status check_number(struct syi_call *call, const sy_field_info *field, int64_t value)
 {
     const char *const s = field->range[1] == ':' ? field->range + 3 : field->range;
-    if (s[1] == '.' && s[3] == '\0' && value >= *s - '0')
-        return SY_OK; /* "0.." */
+    if (s[1] == '.' && value >= *s - '0' && (s[3] == '\0' || (s[3] == 'i' && value <= INT32_MAX)))
+        return SY_OK; /* "0..", "0..i32" */
     const struct reading low = read_extent(call, s);
     const char *const rest = low.rest + 2;
     const int64_t high = *rest == '\0' ? INT64_MAX : *rest == 'i' ? INT32_MAX : read_extent(call, rest).n;
@@ -246,20 +245,18 @@ static inline sy_status check_scalar(struct syi_call *call, int i)
 
 sy_status syi_check_scalars(struct syi_call *call, int first, int end)
 {
-    sy_status st = SY_OK;
-    for (int i = first; st == SY_OK && i < end; i++)
-        st = check_scalar(call, i);
-    return st;
+    for (int i = first; i < end; i++)
+        SYI_TRY(check_scalar(call, i));
+    return SY_OK;
 }
 
 sy_status syi_check_words(struct syi_call *call)
 {
     const sy_op_info *info = &call->op->info;
-    sy_status st = SY_OK;
-    for (int i = info->n_tensors; call->chosen && st == SY_OK && i < info->n_fields; i++)
+    for (int i = info->n_tensors; call->chosen && i < info->n_fields; i++)
         if (info->fields[i].kind == SY_KIND_ENUM)
-            st = check_scalar(call, i);
-    return st;
+            SYI_TRY(check_scalar(call, i));
+    return SY_OK;
 }
 
 /* ---- All checks, in the documented order ---------------------------------------------------------------- */
@@ -279,19 +276,18 @@ sy_status syi_check_some_output(struct syi_call *call)
 static sy_status check_pairs(struct syi_call *call)
 {
     const sy_op_info *info = &call->op->info;
-    sy_status st = SY_OK;
-    for (int i = call->n_inputs; st == SY_OK && i < info->n_tensors; i++) {
+    for (int i = call->n_inputs; i < info->n_tensors; i++) {
         const sy_field_info *field = &info->fields[i];
         const int first = field->with - 1;
         if (first >= 0)
-            st = syi_check_both(call, info->fields[first].name, call->tensor[first], field->name,
-                                call->tensor[i]);
+            SYI_TRY(syi_check_both(call, info->fields[first].name, call->tensor[first], field->name,
+                                   call->tensor[i]));
         if (field->alias > 0 && call->coded_rows.given == NULL) {
             call->may_alias[0] = field->alias - 1;
             call->may_alias[1] = i;
         }
     }
-    return st;
+    return SY_OK;
 }
 
 static sy_status check_tensors(struct syi_call *call, const struct syi_steps *own)
@@ -305,46 +301,40 @@ static sy_status check_tensors(struct syi_call *call, const struct syi_steps *ow
         coded->codes = own->rows.codes;
         coded->scales = own->rows.scales;
     }
-    sy_status st = own->given != NULL ? own->given(call) : SY_OK;
-    if (st == SY_OK)
-        st = check_pairs(call);
-    if (st == SY_OK && own->rows.format > 0)
-        st = syi_coded_begin(call, coded);
-    if (st == SY_OK)
-        st = syi_check_tensors(call, own->untouched != NULL && own->untouched(call));
-    if (st == SY_OK && own->rows.format > 0)
-        st = syi_coded_check(call, coded);
-    if (st == SY_OK && coded->given != NULL)
+    SYI_TRY(own->given != NULL ? own->given(call) : SY_OK);
+    SYI_TRY(check_pairs(call));
+    if (own->rows.format > 0)
+        SYI_TRY(syi_coded_begin(call, coded));
+    SYI_TRY(syi_check_tensors(call, own->untouched != NULL && own->untouched(call)));
+    if (own->rows.format > 0)
+        SYI_TRY(syi_coded_check(call, coded));
+    if (coded->given != NULL)
         syi_bind(call, 'G', coded->n_groups);
-    return st;
+    return SY_OK;
 }
 
 static sy_status check_inputs(struct syi_call *call, const struct syi_steps *own)
 {
-    sy_status st = check_tensors(call, own);
-    if (st == SY_OK && own->bind != NULL)
-        st = own->bind(call);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_tensors(call, own));
+    if (own->bind != NULL)
+        SYI_TRY(own->bind(call));
     bind_scalars(call);
     call->without |= own->late;
-    st = syi_check_shapes(call, 0, call->n_inputs);
+    SYI_TRY(syi_check_shapes(call, 0, call->n_inputs));
     call->without &= ~own->late;
-    return st;
+    return SY_OK;
 }
 
 /* Codes and their scales first, then all in their order. */
 static sy_status check_outputs(struct syi_call *call, const struct syi_steps *own)
 {
-    sy_status st = SY_OK;
     if (own->outputs != NULL)
         return own->outputs(call);
     if (call->coded_rows.given != NULL && own->rows.codes >= call->n_inputs) {
-        st = syi_check_shapes(call, own->rows.codes, own->rows.codes + 1);
-        if (st == SY_OK)
-            st = syi_check_shapes(call, own->rows.scales, own->rows.scales + 1);
+        SYI_TRY(syi_check_shapes(call, own->rows.codes, own->rows.codes + 1));
+        SYI_TRY(syi_check_shapes(call, own->rows.scales, own->rows.scales + 1));
     }
-    return st == SY_OK ? syi_check_shapes(call, call->n_inputs, call->op->info.n_tensors) : st;
+    return syi_check_shapes(call, call->n_inputs, call->op->info.n_tensors);
 }
 
 sy_status syi_check_described(struct syi_call *call)
@@ -353,19 +343,14 @@ sy_status syi_check_described(struct syi_call *call)
     const struct syi_steps *own = call->op->own;
     while (call->n_inputs < info->n_tensors && !(info->fields[call->n_inputs].flags & SY_FIELD_OUT))
         call->n_inputs++;
-    sy_status st = check_inputs(call, own);
-    if (st == SY_OK)
-        st = own->values != NULL ? own->values(call)
-                                 : syi_check_scalars(call, info->n_tensors, info->n_fields);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK && own->sizes != NULL)
-        st = own->sizes(call);
-    if (st == SY_OK)
-        st = check_outputs(call, own);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st == SY_OK)
-        own->plan(call);
-    return st;
+    SYI_TRY(check_inputs(call, own));
+    SYI_TRY(own->values != NULL ? own->values(call)
+                                : syi_check_scalars(call, info->n_tensors, info->n_fields));
+    SYI_TRY(syi_check_sizes(call));
+    if (own->sizes != NULL)
+        SYI_TRY(own->sizes(call));
+    SYI_TRY(check_outputs(call, own));
+    SYI_TRY(syi_check_layout(call));
+    own->plan(call);
+    return SY_OK;
 }

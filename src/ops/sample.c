@@ -34,80 +34,60 @@ enum {
     N_TENSORS
 };
 
-#define COUNTER_TYPES (SYI_BIT(SY_TYPE_I64) | SYI_BIT(SY_TYPE_U64) | SYI_BIT(SY_TYPE_I32))
+#define OPERATOR sample
 
 static const sy_field_info fields[] = {
-    [LOGITS] = SYI_TENSOR(sample, logits, 0, SYI_FLOAT_TYPES, 0, 2, 2, "B V", "one row per sequence"),
-    [TOP_K] = SYI_TENSOR(sample, top_k, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_INDEX_TYPES, 0, 1, 2,
-                         "1 | B | B 1", "keep the k largest; disabled unless 1 <= k < V"),
-    [TOP_P] = SYI_TENSOR(sample, top_p, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_BIT(SY_TYPE_F32),
-                         LOGITS + 1, 1, 2, "1 | B | B 1", "keep the nucleus of mass p; disabled when >= 1"),
-    [MIN_P] = SYI_TENSOR(sample, min_p, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_BIT(SY_TYPE_F32),
-                         LOGITS + 1, 1, 2, "1 | B | B 1", "keep prob >= min_p * largest; disabled when <= 0"),
-    [TEMPERATURE] =
-        SYI_TENSOR(sample, temperature, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_BIT(SY_TYPE_F32),
-                   LOGITS + 1, 1, 2, "1 | B | B 1", "missing: 1; below 1e-5: greedy"),
-    [Q] = SYI_TENSOR(sample, q, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B V",
-                     "the caller's exponential noise"),
-    [SEED] = SYI_TENSOR(sample, seed, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, COUNTER_TYPES, 0, 1, 2,
-                        "1 | B | B 1", "seed of noise made by the operator"),
-    [OFFSET] = SYI_TENSOR(sample, offset, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, COUNTER_TYPES, 0, 1, 2,
-                          "1 | B | B 1", "step of the sequence; missing: 0"),
-    [STREAM] =
-        SYI_TENSOR(sample, stream, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, COUNTER_TYPES | SYI_BIT(SY_TYPE_U32),
-                   0, 1, 2, "1 | B | B 1", "request number; missing: 0, or the row if seed is [1]"),
-    [ALLOW_BITS] = SYI_TENSOR(sample, allow_bits, SY_FIELD_OPTIONAL | SY_FIELD_ONE_ROW,
+    [LOGITS] = SYI_INPUT(logits, SYI_FLOAT_TYPES, 0, 2, 2, "B V", "one row per sequence"),
+    SYI_SAMPLE_PARAMETERS,
+    [Q] = SYI_OPTIONAL(q, SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B V", "the caller's exponential noise"),
+    [OFFSET] = SYI_PER_ROW(offset, SYI_COUNTER_TYPES, 0, "step of the sequence; missing: 0"),
+    [STREAM] = SYI_PER_ROW(stream, SYI_COUNTER_TYPES | SYI_BIT(SY_TYPE_U32), 0,
+                           "request number; missing: 0, or the row if seed is [1]"),
+    [ALLOW_BITS] = SYI_TENSOR(allow_bits, SY_FIELD_OPTIONAL | SY_FIELD_ONE_ROW,
                               SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_U32), 0, 2, 2, "B ceil(V/32)",
                               "bit 1: the token may be picked; or one row for all"),
-    [OVERRIDE_INDPTR] = SYI_TENSOR(sample, override_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                                   "B+1", "where the overrides of each row begin, and the end"),
-    [OVERRIDE_TOKEN] = SYI_TENSOR(sample, override_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
-                                  "tokens whose logit is replaced, ascending in a row"),
-    [OVERRIDE_LOGIT] = SYI_TENSOR(sample, override_logit, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1,
-                                  "N", "their new logits; sample_overrides makes them"),
-    [GIVEN_TOKEN] = SYI_TENSOR(sample, given_token, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_INDEX_TYPES, 0,
-                               1, 2, "1 | B | B 1", "0 or more: the row's token; -1: pick one"),
-    [SCORE_TOKEN] = SYI_TENSOR(sample, score_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2, "B S",
-                               "tokens to score; -1: none"),
-    [TOKEN] = SYI_TENSOR(sample, token, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "B",
-                         "the picked token"),
-    [KEPT] = SYI_TENSOR(sample, kept, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "B",
-                        "candidates left after the cuts"),
-    [ROW_FLAGS] = SYI_TENSOR(sample, row_flags, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_U32), 0, 1,
-                             1, "B", "1: a NaN, 2: +inf, 4: no candidate"),
-    [MASKED] = SYI_TENSOR(sample, masked_logits, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                          SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B V", "-inf where a token was cut",
-                          .words = "masked_logits", .alias = LOGITS + 1),
-    [LIST_TOKEN] = SYI_TENSOR(sample, list_token, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                              SYI_BIT(SY_TYPE_I64), 0, 2, 2, "B V", "candidates in order", .words = "list"),
-    [LIST_PROB] = SYI_TENSOR(sample, list_prob, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                             SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B V", "their probabilities", .words = "list"),
-    [LOGPROB] = SYI_TENSOR(sample, logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1,
-                           "B", "log-probability of token; with logprob_mode raw or final"),
-    [RANK] = SYI_TENSOR(sample, rank, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA, SYI_BIT(SY_TYPE_I32),
-                        0, 1, 1, "B", "place of token among all, from 1", .words = "rank"),
-    [TOP_TOKEN] = SYI_TENSOR(sample, top_token, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 2,
-                             "B M", "the most likely tokens; with top_logprobs", .preset = "i64"),
-    [TOP_LOGPROB] = SYI_TENSOR(sample, top_logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0,
-                               2, 2, "B M", "their log-probabilities", .with = TOP_TOKEN + 1),
-    [SCORE_LOGPROB] =
-        SYI_TENSOR(sample, score_logprob, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 2, 2,
-                   "B S", "log-probabilities of score_token", .with = SCORE_TOKEN + 1),
-    SYI_SCALAR(sample, eps, F32, .range = "0..finite", .preset = "1e-8", .help = "added to |q|"),
-    SYI_SCALAR(sample, noise, ENUM, .words = "auto none q race cdf",
+    [OVERRIDE_INDPTR] = SYI_OPTIONAL(override_indptr, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                                     "where the overrides of each row begin, and the end"),
+    [OVERRIDE_TOKEN] = SYI_OPTIONAL(override_token, SYI_INDEX_TYPES, 0, 1, 1, "N",
+                                    "tokens whose logit is replaced, ascending in a row"),
+    [OVERRIDE_LOGIT] = SYI_OPTIONAL(override_logit, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "N",
+                                    "their new logits; sample_overrides makes them"),
+    [GIVEN_TOKEN] = SYI_PER_ROW(given_token, SYI_INDEX_TYPES, 0, "0 or more: the row's token; -1: pick one"),
+    [SCORE_TOKEN] = SYI_OPTIONAL(score_token, SYI_INDEX_TYPES, 0, 2, 2, "B S", "tokens to score; -1: none"),
+    [TOKEN] = SYI_OPTIONAL_OUTPUT(token, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "B", "the picked token"),
+    [KEPT] = SYI_OPTIONAL_OUTPUT(kept, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "B", "candidates left after the cuts"),
+    [ROW_FLAGS] = SYI_OPTIONAL_OUTPUT(row_flags, SYI_BIT(SY_TYPE_U32), 0, 1, 1, "B",
+                                      "1: a NaN, 2: +inf, 4: no candidate"),
+    [MASKED] = SYI_EXTRA_OUTPUT(masked_logits, SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B V",
+                                "-inf where a token was cut", .words = "masked_logits", .alias = LOGITS + 1),
+    [LIST_TOKEN] = SYI_EXTRA_OUTPUT(list_token, SYI_BIT(SY_TYPE_I64), 0, 2, 2, "B V", "candidates in order",
+                                    .words = "list"),
+    [LIST_PROB] = SYI_EXTRA_OUTPUT(list_prob, SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B V", "their probabilities",
+                                   .words = "list"),
+    [LOGPROB] = SYI_OPTIONAL_OUTPUT(logprob, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "B",
+                                    "log-probability of token; with logprob_mode raw or final"),
+    [RANK] = SYI_EXTRA_OUTPUT(rank, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "B", "place of token among all, from 1",
+                              .words = "rank"),
+    [TOP_TOKEN] = SYI_OPTIONAL_OUTPUT(top_token, SYI_INDEX_TYPES, 0, 2, 2, "B M",
+                                      "the most likely tokens; with top_logprobs", .preset = "i64"),
+    [TOP_LOGPROB] = SYI_OPTIONAL_OUTPUT(top_logprob, SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B M",
+                                        "their log-probabilities", .with = TOP_TOKEN + 1),
+    [SCORE_LOGPROB] = SYI_OPTIONAL_OUTPUT(score_logprob, SYI_BIT(SY_TYPE_F32), 0, 2, 2, "B S",
+                                          "log-probabilities of score_token", .with = SCORE_TOKEN + 1),
+    SYI_SCALAR(eps, F32, .range = "0..finite", .preset = "1e-8", .help = "added to |q|"),
+    SYI_SCALAR(noise, ENUM, .words = "auto none q race cdf",
                .help = "auto: q if q is given, cdf if seed is given, else none"),
-    SYI_SCALAR(sample, q_order, ENUM, .words = "list vocab",
+    SYI_SCALAR(q_order, ENUM, .words = "list vocab",
                .help = "q belongs to candidates in order, or to tokens"),
-    SYI_SCALAR(sample, ties, ENUM, .words = "exact all",
-               .help = "of tokens equal to the cut: the lowest, or all"),
-    SYI_SCALAR(sample, logprob_mode, ENUM, .words = "none raw final",
+    SYI_SCALAR(ties, ENUM, .words = "exact all", .help = "of tokens equal to the cut: the lowest, or all"),
+    SYI_SCALAR(logprob_mode, ENUM, .words = "none raw final",
                .help = "write logprob of the input logits, or of the final distribution"),
-    SYI_SCALAR(sample, empty_token, ENUM, .words = "minus_one|-1 zero|0",
+    SYI_SCALAR(empty_token, ENUM, .words = "minus_one|-1 zero|0",
                .help = "token of a row without any candidate"),
-    SYI_SCALAR(sample, k_limit, I64, .range = "0..", .help = "top-k is disabled above this; 0: no limit"),
-    SYI_SCALAR(sample, probs_in, BOOL, .help = "logits are already probabilities"),
-    SYI_SCALAR(sample, top_k_guess, I64, .help = "a hint; no result depends on it"),
-    SYI_SCALAR(sample, top_logprobs, I64, .range = "0..V", .help = "M: tokens of top_token; 0: none"),
+    SYI_SCALAR(k_limit, I64, .range = "0..", .help = "top-k is disabled above this; 0: no limit"),
+    SYI_SCALAR(probs_in, BOOL, .help = "logits are already probabilities"),
+    SYI_SCALAR(top_k_guess, I64, .help = "a hint; no result depends on it"),
+    SYI_SCALAR(top_logprobs, I64, .range = "0..V", .help = "M: tokens of top_token; 0: none"),
 };
 
 sy_status syi_sample_overrides_given(struct syi_call *call, int first)
@@ -116,10 +96,10 @@ sy_status syi_sample_overrides_given(struct syi_call *call, int first)
         for (int j = first; j < first + 3; j++)
             if (call->tensor[i] == NULL && call->tensor[j] != NULL)
                 return syi_fail(
-                    call->ctx, SY_ERR_NULL, call->op->info.fields[i].name,
+                    call->ctx, SY_ERR_NULL, syi_name(call, i),
                     "is missing while %s is given, want all three of override_indptr, override_token "
                     "and override_logit, or none",
-                    call->op->info.fields[j].name);
+                    syi_name(call, j));
     return SY_OK;
 }
 
@@ -127,8 +107,8 @@ sy_status syi_sample_some_vocab(struct syi_call *call, int64_t vocab)
 {
     if (vocab > 0)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "logits", 0, 1);
-    return syi_fail_at(call->ctx, &fault, "has a vocabulary of 0 tokens, want at least 1");
+    return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_EMPTY, "logits", 0, 1,
+                         "has a vocabulary of 0 tokens, want at least 1");
 }
 
 sy_status syi_sample_countable(struct syi_call *call, int64_t vocab)
@@ -136,9 +116,8 @@ sy_status syi_sample_countable(struct syi_call *call, int64_t vocab)
     static const int64_t max_vocab = INT64_C(1) << 23; /* weight sums stay below 2^63 */
     if (vocab <= max_vocab)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "logits", vocab, max_vocab);
-    return syi_fail_at(call->ctx, &fault, "has a vocabulary of %lld tokens, want at most %lld",
-                       (long long)vocab, (long long)max_vocab);
+    return syi_fail_value(call, SY_ERR_OVERFLOW, "logits", vocab, max_vocab,
+                          "has a vocabulary of %lld tokens, want at most %lld");
 }
 
 sy_status syi_sample_seeded(struct syi_call *call, sy_noise noise, const DLTensor *seed)
@@ -151,8 +130,8 @@ sy_status syi_sample_seeded(struct syi_call *call, sy_noise noise, const DLTenso
 
 static sy_status check_given(struct syi_call *call)
 {
-    const sy_status st = call->tensor[LOGITS] != NULL ? syi_check_some_output(call) : SY_OK;
-    return st == SY_OK ? syi_sample_overrides_given(call, OVERRIDE_INDPTR) : st;
+    SYI_TRY(call->tensor[LOGITS] != NULL ? syi_check_some_output(call) : SY_OK);
+    return syi_sample_overrides_given(call, OVERRIDE_INDPTR);
 }
 
 static sy_status bind(struct syi_call *call)
@@ -180,7 +159,7 @@ sy_status syi_sample_logprobs(struct syi_call *call, sy_logprob mode, const char
         if (none && call->tensor[outputs[i]] != NULL)
             return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",
                             "is NONE while the %s output is given, want RAW or FINAL, or no output",
-                            call->op->info.fields[outputs[i]].name);
+                            syi_name(call, outputs[i]));
     }
     if (!none && !any)
         return syi_fail(call->ctx, SY_ERR_VALUE, "logprob_mode",
@@ -193,28 +172,23 @@ static sy_status check_values(struct syi_call *call)
 {
     static const int outputs[] = {LOGPROB, RANK, TOP_TOKEN, SCORE_LOGPROB};
     const sy_sample_args *a = &call->args.sample;
-    sy_status st = syi_check_scalars(call, N_TENSORS, call->op->info.n_fields);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_check_scalars(call, N_TENSORS, call->op->info.n_fields));
     if (a->noise == SY_NOISE_Q && a->q == NULL)
         return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is Q but q is missing, want q");
-    st = syi_sample_seeded(call, a->noise, a->seed);
-    if (st != SY_OK)
-        return st;
-    st = syi_sample_logprobs(call, a->logprob_mode,
-                             a->score_token != NULL ? "score_token"
-                             : a->top_logprobs > 0  ? "top_logprobs"
-                                                    : NULL,
-                             outputs, sizeof outputs / sizeof *outputs);
-    return st == SY_OK ? syi_sample_countable(call, syi_bound(call, 'V')) : st;
+    SYI_TRY(syi_sample_seeded(call, a->noise, a->seed));
+    SYI_TRY(syi_sample_logprobs(call, a->logprob_mode,
+                                a->score_token != NULL ? "score_token"
+                                : a->top_logprobs > 0  ? "top_logprobs"
+                                                       : NULL,
+                                outputs, sizeof outputs / sizeof *outputs));
+    return syi_sample_countable(call, syi_bound(call, 'V'));
 }
 
 sy_status syi_sample_top_fits(struct syi_call *call, int top_token, int64_t n, int64_t vocab)
 {
     if (call->tensor[top_token] == NULL || (n >= 1 && n <= vocab))
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "top_token", n, vocab);
-    return syi_fail_at(call->ctx, &fault, "has %lld columns, want 1 to %lld", (long long)n, (long long)vocab);
+    return syi_fail_value(call, SY_ERR_SHAPE, "top_token", n, vocab, "has %lld columns, want 1 to %lld");
 }
 
 /* Columns of top_token and top_logprob; 0: none. */
@@ -228,13 +202,13 @@ static sy_status check_outputs(struct syi_call *call)
 {
     const int64_t n = top_columns(call);
     const bool logprobs = call->args.sample.logprob_mode != SY_LOGPROB_NONE;
-    sy_status st = syi_check_shapes(call, TOKEN, logprobs ? TOP_TOKEN : LOGPROB);
-    if (st != SY_OK || !logprobs)
-        return st;
-    st = syi_sample_top_fits(call, TOP_TOKEN, n, syi_bound(call, 'V'));
+    SYI_TRY(syi_check_shapes(call, TOKEN, logprobs ? TOP_TOKEN : LOGPROB));
+    if (!logprobs)
+        return SY_OK;
+    SYI_TRY(syi_sample_top_fits(call, TOP_TOKEN, n, syi_bound(call, 'V')));
     if (n > 0)
         syi_bind(call, 'M', n);
-    return st == SY_OK ? syi_check_shapes(call, TOP_TOKEN, N_TENSORS) : st;
+    return syi_check_shapes(call, TOP_TOKEN, N_TENSORS);
 }
 
 void syi_sample_choose_distribution(struct syi_sample_plan *p)

@@ -6,6 +6,19 @@
 
 #include "ops/call.h"
 
+#define SYI_COUNTER_TYPES (SYI_BIT(SY_TYPE_I64) | SYI_BIT(SY_TYPE_U64) | SYI_BIT(SY_TYPE_I32))
+
+/* Rows of a description: parameters of sample and sample_verify. */
+#define SYI_SAMPLE_PARAMETERS \
+    [TOP_K] = SYI_PER_ROW(top_k, SYI_INDEX_TYPES, 0, "keep the k largest; disabled unless 1 <= k < V"), \
+    [TOP_P] = SYI_PER_ROW(top_p, SYI_BIT(SY_TYPE_F32), LOGITS + 1, \
+                          "keep the nucleus of mass p; disabled when >= 1"), \
+    [MIN_P] = SYI_PER_ROW(min_p, SYI_BIT(SY_TYPE_F32), LOGITS + 1, \
+                          "keep prob >= min_p * largest; disabled when <= 0"), \
+    [TEMPERATURE] = \
+        SYI_PER_ROW(temperature, SYI_BIT(SY_TYPE_F32), LOGITS + 1, "missing: 1; below 1e-5: greedy"), \
+    [SEED] = SYI_PER_ROW(seed, SYI_COUNTER_TYPES, 0, "seed of noise made by the operator")
+
 /* The three tensors of the overrides, of which `first` is the first, come together. */
 sy_status syi_sample_overrides_given(struct syi_call *call, int first);
 

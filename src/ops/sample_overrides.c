@@ -31,62 +31,54 @@ enum {
     N_TENSORS
 };
 
+#define OPERATOR sample_overrides
+
 static const sy_field_info fields[] = {
-    [LOGITS] = SYI_TENSOR(sample_overrides, logits, 0, SYI_FLOAT_TYPES, 0, 2, 3, "B V | B R V",
-                          "one row per sequence, or rows of drafts"),
-    [PROMPT_INDPTR] = SYI_TENSOR(sample_overrides, prompt_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                                 "B+1", "where the prompt of each row begins, and the end"),
-    [PROMPT_TOKEN] = SYI_TENSOR(sample_overrides, prompt_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                                "P", "tokens of the prompts"),
-    [OUTPUT_INDPTR] = SYI_TENSOR(sample_overrides, output_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                                 "B+1", "where the output of each row begins, and the end"),
-    [OUTPUT_TOKEN] = SYI_TENSOR(sample_overrides, output_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                                "O", "tokens picked so far"),
-    [BIAS_INDPTR] = SYI_TENSOR(sample_overrides, bias_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                               "B+1", "where the biases of each row begin, and the end"),
-    [BIAS_TOKEN] = SYI_TENSOR(sample_overrides, bias_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "N",
-                              "tokens with a bias"),
-    [BIAS] = SYI_TENSOR(sample_overrides, bias, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "N",
-                        "added at the end; -inf bans a token"),
-    [REPETITION] = SYI_TENSOR(sample_overrides, repetition_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
-                              SYI_BIT(SY_TYPE_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
-                              "divides positive logits, multiplies others"),
-    [FREQUENCY] = SYI_TENSOR(sample_overrides, frequency_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
-                             SYI_BIT(SY_TYPE_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
-                             "subtracted for each time in the output"),
-    [PRESENCE] = SYI_TENSOR(sample_overrides, presence_penalty, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW,
-                            SYI_BIT(SY_TYPE_F32), LOGITS + 1, 1, 2, "1 | B | B 1",
-                            "subtracted once if in the output; missing: 0"),
-    [CU_LENS] = SYI_TENSOR(sample_overrides, cu_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
-                           "where the rows of each request begin, and the end"),
-    [DRAFT_TOKEN] = SYI_TENSOR(sample_overrides, draft_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2,
-                               "N | B R | B R-1", "the token before each row but the root; -1: none"),
-    [PARENT] = SYI_TENSOR(sample_overrides, parent, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "N | B R",
-                          "the row a draft continues; missing: that before it"),
-    [SEQ_INDPTR] = SYI_TENSOR(sample_overrides, seq_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                              "S+1", "where each sequence begins, and the end"),
-    [SEQ_TOKEN] = SYI_TENSOR(sample_overrides, seq_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "Q",
-                             "sequences: the last token is biased after the others"),
-    [SEQ_ROW_INDPTR] = SYI_TENSOR(sample_overrides, seq_row_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1,
-                                  1, "B+1", "where the sequences of each row begin; missing: all"),
-    [SEQ_BIAS] = SYI_TENSOR(sample_overrides, seq_bias, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "S",
-                            "added after bias; missing: -inf, which bans"),
+    [LOGITS] =
+        SYI_INPUT(logits, SYI_FLOAT_TYPES, 0, 2, 3, "B V | B R V", "one row per sequence, or rows of drafts"),
+    [PROMPT_INDPTR] = SYI_OPTIONAL(prompt_indptr, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                                   "where the prompt of each row begins, and the end"),
+    [PROMPT_TOKEN] = SYI_OPTIONAL(prompt_token, SYI_INDEX_TYPES, 0, 1, 1, "P", "tokens of the prompts"),
+    [OUTPUT_INDPTR] = SYI_OPTIONAL(output_indptr, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                                   "where the output of each row begins, and the end"),
+    [OUTPUT_TOKEN] = SYI_OPTIONAL(output_token, SYI_INDEX_TYPES, 0, 1, 1, "O", "tokens picked so far"),
+    [BIAS_INDPTR] = SYI_OPTIONAL(bias_indptr, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                                 "where the biases of each row begin, and the end"),
+    [BIAS_TOKEN] = SYI_OPTIONAL(bias_token, SYI_INDEX_TYPES, 0, 1, 1, "N", "tokens with a bias"),
+    [BIAS] = SYI_OPTIONAL(bias, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "N", "added at the end; -inf bans a token"),
+    [REPETITION] = SYI_PER_ROW(repetition_penalty, SYI_BIT(SY_TYPE_F32), LOGITS + 1,
+                               "divides positive logits, multiplies others"),
+    [FREQUENCY] = SYI_PER_ROW(frequency_penalty, SYI_BIT(SY_TYPE_F32), LOGITS + 1,
+                              "subtracted for each time in the output"),
+    [PRESENCE] = SYI_PER_ROW(presence_penalty, SYI_BIT(SY_TYPE_F32), LOGITS + 1,
+                             "subtracted once if in the output; missing: 0"),
+    [CU_LENS] = SYI_OPTIONAL(cu_lens, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                             "where the rows of each request begin, and the end"),
+    [DRAFT_TOKEN] = SYI_OPTIONAL(draft_token, SYI_INDEX_TYPES, 0, 1, 2, "N | B R | B R-1",
+                                 "the token before each row but the root; -1: none"),
+    [PARENT] = SYI_OPTIONAL(parent, SYI_INDEX_TYPES, 0, 1, 2, "N | B R",
+                            "the row a draft continues; missing: that before it"),
+    [SEQ_INDPTR] =
+        SYI_OPTIONAL(seq_indptr, SYI_INDEX_TYPES, 0, 1, 1, "S+1", "where each sequence begins, and the end"),
+    [SEQ_TOKEN] = SYI_OPTIONAL(seq_token, SYI_INDEX_TYPES, 0, 1, 1, "Q",
+                               "sequences: the last token is biased after the others"),
+    [SEQ_ROW_INDPTR] = SYI_OPTIONAL(seq_row_indptr, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                                    "where the sequences of each row begin; missing: all"),
+    [SEQ_BIAS] = SYI_OPTIONAL(seq_bias, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "S",
+                              "added after bias; missing: -inf, which bans"),
     [MIN_TOKENS] =
-        SYI_TENSOR(sample_overrides, min_tokens, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, SYI_INDEX_TYPES, 0, 1,
-                   2, "1 | B | B 1", "stop tokens are banned while the output is shorter"),
-    [STOP_TOKEN] = SYI_TENSOR(sample_overrides, stop_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "K",
-                              "tokens that end a sequence"),
-    [STOP_INDPTR] = SYI_TENSOR(sample_overrides, stop_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                               "B+1", "where those of each row begin; missing: all for all"),
-    [INDPTR] = SYI_TENSOR(sample_overrides, override_indptr, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I64), 0, 1, 1,
-                          "rows+1", "where the overrides of each row begin, and the end"),
-    [TOKEN] = SYI_TENSOR(sample_overrides, override_token, SY_FIELD_OUT, SYI_BIT(SY_TYPE_I32), 0, 1, 1,
-                         "most", "tokens with a new logit, ascending in a row"),
-    [LOGIT] = SYI_TENSOR(sample_overrides, override_logit, SY_FIELD_OUT, SYI_BIT(SY_TYPE_F32), 0, 1, 1,
-                         "most", "their new logits"),
-    SYI_SCALAR(sample_overrides, history_scope, ENUM, .words = "all output",
+        SYI_PER_ROW(min_tokens, SYI_INDEX_TYPES, 0, "stop tokens are banned while the output is shorter"),
+    [STOP_TOKEN] = SYI_OPTIONAL(stop_token, SYI_INDEX_TYPES, 0, 1, 1, "K", "tokens that end a sequence"),
+    [STOP_INDPTR] = SYI_OPTIONAL(stop_indptr, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                                 "where those of each row begin; missing: all for all"),
+    [INDPTR] = SYI_OUTPUT(override_indptr, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "rows+1",
+                          "where the overrides of each row begin, and the end"),
+    [TOKEN] = SYI_OUTPUT(override_token, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "most",
+                         "tokens with a new logit, ascending in a row"),
+    [LOGIT] = SYI_OUTPUT(override_logit, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "most", "their new logits"),
+    SYI_SCALAR(history_scope, ENUM, .words = "all output",
                .help = "sequences continue prompt and output, or the output alone"),
-    SYI_SCALAR(sample_overrides, max_rows, I64, .help = "with cu_lens: the most rows of a request"),
+    SYI_SCALAR(max_rows, I64, .help = "with cu_lens: the most rows of a request"),
 };
 
 static const struct syi_draft_fields draft_fields = {LOGITS, CU_LENS, DRAFT_TOKEN, PARENT};
@@ -144,11 +136,10 @@ static sy_status check_needs(struct syi_call *call, int i, int j)
 
 static sy_status check_drafts_given(struct syi_call *call)
 {
-    sy_status st = check_needs(call, CU_LENS, DRAFT_TOKEN);
-    if (st == SY_OK)
-        st = check_needs(call, PARENT, DRAFT_TOKEN);
-    if (st != SY_OK || has_drafts(call))
-        return st == SY_OK ? syi_drafts_given(call, &draft_fields) : st;
+    SYI_TRY(check_needs(call, CU_LENS, DRAFT_TOKEN));
+    SYI_TRY(check_needs(call, PARENT, DRAFT_TOKEN));
+    if (has_drafts(call))
+        return syi_drafts_given(call, &draft_fields);
     if (call->tensor[LOGITS] != NULL && call->tensor[LOGITS]->ndim == 3)
         return syi_fail(call->ctx, SY_ERR_NULL, "draft_token",
                         "is missing while logits has rank 3, want the tokens of its rows");
@@ -162,57 +153,45 @@ static sy_status check_given(struct syi_call *call)
                                    {MIN_TOKENS, STOP_TOKEN},
                                    {MIN_TOKENS, OUTPUT_TOKEN},
                                    {STOP_INDPTR, STOP_TOKEN}};
-    sy_status st = check_together(call, PROMPT_INDPTR, PROMPT_TOKEN);
-    if (st == SY_OK)
-        st = check_together(call, OUTPUT_INDPTR, OUTPUT_TOKEN);
-    if (st == SY_OK)
-        st = check_together(call, BIAS_INDPTR, BIAS);
-    if (st == SY_OK)
-        st = check_together(call, SEQ_INDPTR, SEQ_TOKEN);
-    for (size_t i = 0; st == SY_OK && i < sizeof needs / sizeof *needs; i++)
-        st = check_needs(call, needs[i][0], needs[i][1]);
-    if (st == SY_OK)
-        st = check_drafts_given(call);
-    return st == SY_OK ? syi_check_tensors(call, false) : st;
+    SYI_TRY(check_together(call, PROMPT_INDPTR, PROMPT_TOKEN));
+    SYI_TRY(check_together(call, OUTPUT_INDPTR, OUTPUT_TOKEN));
+    SYI_TRY(check_together(call, BIAS_INDPTR, BIAS));
+    SYI_TRY(check_together(call, SEQ_INDPTR, SEQ_TOKEN));
+    for (size_t i = 0; i < sizeof needs / sizeof *needs; i++)
+        SYI_TRY(check_needs(call, needs[i][0], needs[i][1]));
+    SYI_TRY(check_drafts_given(call));
+    return syi_check_tensors(call, false);
 }
 
 static sy_status check_sequences(struct syi_call *call)
 {
-    if (call->tensor[SEQ_INDPTR] != NULL && syi_extent(call, SEQ_INDPTR, 0) == 0) {
-        const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "seq_indptr", 0, 1);
-        return syi_fail_at(call->ctx, &fault,
-                           "has shape [0], want an entry for each sequence and one for the end");
-    }
+    if (call->tensor[SEQ_INDPTR] != NULL && syi_extent(call, SEQ_INDPTR, 0) == 0)
+        return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_EMPTY, "seq_indptr", 0, 1,
+                             "has shape [0], want an entry for each sequence and one for the end");
     return syi_check_vector(call, SEQ_BIAS, n_sequences(call));
 }
 
 static sy_status check_inputs(struct syi_call *call)
 {
     static const int indptr[] = {PROMPT_INDPTR, OUTPUT_INDPTR, BIAS_INDPTR, SEQ_ROW_INDPTR, STOP_INDPTR};
-    sy_status st = syi_sample_some_vocab(call, vocab_of(call));
-    if (st == SY_OK && has_drafts(call))
-        st = syi_drafts_fit(call, &draft_fields);
-    if (st != SY_OK)
-        return st;
-    const int64_t batch = batch_of(call);
-    for (size_t i = 0; st == SY_OK && i < sizeof indptr / sizeof *indptr; i++)
-        st = syi_check_vector(call, indptr[i], batch < INT64_MAX ? batch + 1 : batch);
-    if (st == SY_OK)
-        st = syi_check_vector(call, BIAS, syi_extent(call, BIAS_TOKEN, 0));
-    for (int i = REPETITION; st == SY_OK && i <= PRESENCE; i++)
-        st = syi_check_per_row(call, i, batch);
-    if (st == SY_OK)
-        st = check_sequences(call);
-    return st == SY_OK ? syi_check_per_row(call, MIN_TOKENS, batch) : st;
+    SYI_TRY(syi_sample_some_vocab(call, vocab_of(call)));
+    if (has_drafts(call))
+        SYI_TRY(syi_drafts_fit(call, &draft_fields));
+    syi_bind(call, 'B', batch_of(call));
+    for (size_t i = 0; i < sizeof indptr / sizeof *indptr; i++)
+        SYI_TRY(syi_check_shapes(call, indptr[i], indptr[i] + 1));
+    SYI_TRY(syi_check_vector(call, BIAS, syi_extent(call, BIAS_TOKEN, 0)));
+    SYI_TRY(syi_check_shapes(call, REPETITION, PRESENCE + 1));
+    SYI_TRY(check_sequences(call));
+    return syi_check_shapes(call, MIN_TOKENS, MIN_TOKENS + 1);
 }
 
 static sy_status check_values(struct syi_call *call)
 {
     const sy_sample_overrides_args *a = &call->args.sample_overrides;
-    const sy_status st = syi_check_enum(call, "history_scope", (int)a->history_scope);
-    return st == SY_OK && call->tensor[CU_LENS] != NULL
-               ? syi_check_value(call, "max_rows", a->max_rows, 1, INT64_MAX)
-               : st;
+    SYI_TRY(syi_check_enum(call, "history_scope", (int)a->history_scope));
+    return call->tensor[CU_LENS] != NULL ? syi_check_value(call, "max_rows", a->max_rows, 1, INT64_MAX)
+                                         : SY_OK;
 }
 
 static sy_status check_length(struct syi_call *call, const char *name, const char *what, int64_t n)
@@ -241,26 +220,20 @@ static bool most_overrides(const struct syi_call *call, int64_t *more, int64_t *
 static sy_status check_overflow(struct syi_call *call)
 {
     int64_t more, most;
-    sy_status st = syi_sample_countable(call, vocab_of(call));
-    if (st == SY_OK && has_drafts(call))
-        st = syi_drafts_countable(call, &draft_fields);
-    if (st == SY_OK)
-        st = check_length(call, "output_token", "tokens", syi_extent(call, OUTPUT_TOKEN, 0));
-    if (st == SY_OK)
-        st = check_length(call, "seq_token", "tokens", syi_extent(call, SEQ_TOKEN, 0));
-    if (st == SY_OK)
-        st = check_length(call, "seq_indptr", "sequences", n_sequences(call));
-    if (st == SY_OK)
-        st = check_length(call, "stop_token", "tokens", syi_extent(call, STOP_TOKEN, 0));
-    if (st == SY_OK)
-        st = check_length(call, call->tensor[CU_LENS] != NULL ? "max_rows" : "logits", "rows of a request",
-                          most_rows(call));
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK && !most_overrides(call, &more, &most))
-        st = syi_fail(call->ctx, SY_ERR_OVERFLOW, "override_token",
-                      "can have more than 2^63 bytes with these lists, want fewer");
-    return st;
+    SYI_TRY(syi_sample_countable(call, vocab_of(call)));
+    if (has_drafts(call))
+        SYI_TRY(syi_drafts_countable(call, &draft_fields));
+    SYI_TRY(check_length(call, "output_token", "tokens", syi_extent(call, OUTPUT_TOKEN, 0)));
+    SYI_TRY(check_length(call, "seq_token", "tokens", syi_extent(call, SEQ_TOKEN, 0)));
+    SYI_TRY(check_length(call, "seq_indptr", "sequences", n_sequences(call)));
+    SYI_TRY(check_length(call, "stop_token", "tokens", syi_extent(call, STOP_TOKEN, 0)));
+    SYI_TRY(check_length(call, call->tensor[CU_LENS] != NULL ? "max_rows" : "logits", "rows of a request",
+                         most_rows(call)));
+    SYI_TRY(syi_check_sizes(call));
+    if (!most_overrides(call, &more, &most))
+        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "override_token",
+                        "can have more than 2^63 bytes with these lists, want fewer");
+    return SY_OK;
 }
 
 static sy_status check_outputs(struct syi_call *call)
@@ -268,17 +241,12 @@ static sy_status check_outputs(struct syi_call *call)
     int64_t more, most;
     most_overrides(call, &more, &most);
     const int64_t room = call->query ? most : syi_extent(call, TOKEN, 0);
-    sy_status st = syi_check_vector(call, INDPTR, syi_drafts_rows(call, LOGITS) + 1);
-    if (st == SY_OK && call->query)
-        st = syi_check_vector(call, TOKEN, most);
-    if (st != SY_OK)
-        return st;
-    if (room < most) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_SHAPE, "override_token", room, most);
-        return syi_fail_at(call->ctx, &fault, "has shape [%lld], want [%lld] or more", (long long)room,
-                           (long long)most);
-    }
+    SYI_TRY(syi_check_vector(call, INDPTR, syi_drafts_rows(call, LOGITS) + 1));
+    if (call->query)
+        SYI_TRY(syi_check_vector(call, TOKEN, most));
+    if (room < most)
+        return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_BAD_SHAPE, "override_token", room, most,
+                             "has shape [%lld], want [%lld] or more");
     return syi_check_vector(call, LOGIT, room);
 }
 
@@ -325,19 +293,12 @@ static void plan_overrides(struct syi_call *call)
 
 static sy_status check(struct syi_call *call)
 {
-    sy_status st = check_given(call);
-    if (st == SY_OK)
-        st = check_inputs(call);
-    if (st == SY_OK)
-        st = check_values(call);
-    if (st == SY_OK)
-        st = check_overflow(call);
-    if (st == SY_OK)
-        st = check_outputs(call);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_given(call));
+    SYI_TRY(check_inputs(call));
+    SYI_TRY(check_values(call));
+    SYI_TRY(check_overflow(call));
+    SYI_TRY(check_outputs(call));
+    SYI_TRY(syi_check_layout(call));
     plan_overrides(call);
     call->rows = call->plan.sample_overrides.most;
     for (int i = PROMPT_INDPTR; i < INDPTR;

@@ -35,76 +35,63 @@ enum {
     N_TENSORS
 };
 
-#define COUNTER_TYPES (SYI_BIT(SY_TYPE_I64) | SYI_BIT(SY_TYPE_U64) | SYI_BIT(SY_TYPE_I32))
-#define PER_REQUEST(field, types, like, text) \
-    SYI_TENSOR(sample_verify, field, SY_FIELD_OPTIONAL | SY_FIELD_PER_ROW, types, like, 1, 2, "1 | B | B 1", \
-               text)
-#define OUTPUT(field, flags, type, ...) \
-    SYI_TENSOR(sample_verify, field, SY_FIELD_OUT | SY_FIELD_OPTIONAL | (flags), SYI_BIT(SY_TYPE_##type), 0, \
-               __VA_ARGS__)
+#define OPERATOR sample_verify
 
 static const sy_field_info fields[] = {
-    [LOGITS] = SYI_TENSOR(sample_verify, logits, 0, SYI_FLOAT_TYPES, 0, 2, 3, "N V | B R V",
-                          "of each request the root, then a row for each draft"),
-    [CU_LENS] = SYI_TENSOR(sample_verify, cu_lens, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
-                           "where each request's rows begin, and the end"),
-    [DRAFT_TOKEN] = SYI_TENSOR(sample_verify, draft_token, 0, SYI_INDEX_TYPES, 0, 1, 2, "N | B R | B R-1",
-                               "the token before each row but the root; -1: none"),
-    [PARENT] = SYI_TENSOR(sample_verify, parent, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "N | B R",
-                          "the row a draft continues; missing: that before it"),
-    [TEMPERATURE] =
-        PER_REQUEST(temperature, SYI_BIT(SY_TYPE_F32), LOGITS + 1, "missing: 1; below 1e-5: greedy"),
-    [TOP_K] = PER_REQUEST(top_k, SYI_INDEX_TYPES, 0, "keep the k largest; disabled unless 1 <= k < V"),
-    [TOP_P] = PER_REQUEST(top_p, SYI_BIT(SY_TYPE_F32), LOGITS + 1,
-                          "keep the nucleus of mass p; disabled when >= 1"),
-    [MIN_P] = PER_REQUEST(min_p, SYI_BIT(SY_TYPE_F32), LOGITS + 1,
-                          "keep prob >= min_p * largest; disabled when <= 0"),
-    [SEED] = PER_REQUEST(seed, COUNTER_TYPES, 0, "seed of noise made by the operator"),
-    [OFFSET] = PER_REQUEST(offset, COUNTER_TYPES, 0, "step of the first token; missing: 0"),
-    [STREAM] = PER_REQUEST(stream, COUNTER_TYPES | SYI_BIT(SY_TYPE_U32), 0,
+    [LOGITS] = SYI_INPUT(logits, SYI_FLOAT_TYPES, 0, 2, 3, "N V | B R V",
+                         "of each request the root, then a row for each draft"),
+    [CU_LENS] = SYI_OPTIONAL(cu_lens, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                             "where each request's rows begin, and the end"),
+    [DRAFT_TOKEN] = SYI_INPUT(draft_token, SYI_INDEX_TYPES, 0, 1, 2, "N | B R | B R-1",
+                              "the token before each row but the root; -1: none"),
+    [PARENT] = SYI_OPTIONAL(parent, SYI_INDEX_TYPES, 0, 1, 2, "N | B R",
+                            "the row a draft continues; missing: that before it"),
+    SYI_SAMPLE_PARAMETERS,
+    [OFFSET] = SYI_PER_ROW(offset, SYI_COUNTER_TYPES, 0, "step of the first token; missing: 0"),
+    [STREAM] = SYI_PER_ROW(stream, SYI_COUNTER_TYPES | SYI_BIT(SY_TYPE_U32), 0,
                            "request number; missing: 0, or place if seed is [1]"),
-    [ALLOW_BITS] =
-        SYI_TENSOR(sample_verify, allow_bits, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_U32),
-                   0, 2, 3, "N ceil(V/32)", "bit 1: the token may be picked; or one row"),
-    [OVERRIDE_INDPTR] = SYI_TENSOR(sample_verify, override_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1,
-                                   1, "N+1", "where the overrides of each row begin, and the end"),
-    [OVERRIDE_TOKEN] = SYI_TENSOR(sample_verify, override_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1,
-                                  "K", "tokens whose logit is replaced, ascending in a row"),
-    [OVERRIDE_LOGIT] = SYI_TENSOR(sample_verify, override_logit, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0,
-                                  1, 1, "K", "their new logits; sample_overrides makes them"),
-    [STOP_TOKEN] = SYI_TENSOR(sample_verify, stop_token, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "S",
-                              "output ends after such a token"),
-    [STOP_INDPTR] = SYI_TENSOR(sample_verify, stop_indptr, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
-                               "those of each request; missing: all are for all"),
-    [ACCEPTED] = OUTPUT(accepted, 0, I32, 1, 1, "B", "accepted drafts"),
-    [COUNT] = OUTPUT(count, 0, I32, 1, 1, "B", "tokens written"),
-    [TOKEN] = OUTPUT(token, 0, I64, 1, 2, "N | B R", "tokens of each request from its first slot, then -1"),
-    [NEXT_TOKEN] = OUTPUT(next_token, 0, I64, 1, 1, "B", "the last token written"),
-    [PATH] = OUTPUT(path, 0, I32, 1, 2, "N | B R", "row of the request that each token is from, then -1"),
-    [ACCEPT_MASK] = SYI_TENSOR(sample_verify, accept_mask, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_EXTRA,
-                               SYI_BIT(SY_TYPE_BOOL) | SYI_BIT(SY_TYPE_U8), 0, 1, 2, "N | B R",
-                               "1: the root and accepted drafts", .words = "accept_mask", .preset = "bool"),
-    [ROW_FLAGS] = OUTPUT(row_flags, SY_FIELD_EXTRA, U32, 1, 2, "N | B R",
-                         "1: a NaN, 2: +inf, 4: no candidate", .words = "row_flags"),
-    [LOGPROB] = OUTPUT(logprob, 0, F32, 1, 2, "N | B R", "of each token; with logprob_mode raw or final"),
-    [RANK] = OUTPUT(rank, SY_FIELD_EXTRA, I32, 1, 2, "N | B R", "place of each token among all, from 1",
-                    .words = "rank"),
-    [TOP_TOKEN] =
-        SYI_TENSOR(sample_verify, top_token, SY_FIELD_OUT | SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 2, 3,
-                   "N M | B R M", "the most likely tokens; with top_logprobs", .preset = "i64"),
-    [TOP_LOGPROB] = OUTPUT(top_logprob, 0, F32, 2, 3, "N M | B R M", "their log-probabilities"),
-    SYI_SCALAR(sample_verify, mode, ENUM, .words = "match -",
+    [ALLOW_BITS] = SYI_OPTIONAL(allow_bits, SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_U32), 0, 2, 3,
+                                "N ceil(V/32)", "bit 1: the token may be picked; or one row"),
+    [OVERRIDE_INDPTR] = SYI_OPTIONAL(override_indptr, SYI_INDEX_TYPES, 0, 1, 1, "N+1",
+                                     "where the overrides of each row begin, and the end"),
+    [OVERRIDE_TOKEN] = SYI_OPTIONAL(override_token, SYI_INDEX_TYPES, 0, 1, 1, "K",
+                                    "tokens whose logit is replaced, ascending in a row"),
+    [OVERRIDE_LOGIT] = SYI_OPTIONAL(override_logit, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "K",
+                                    "their new logits; sample_overrides makes them"),
+    [STOP_TOKEN] = SYI_OPTIONAL(stop_token, SYI_INDEX_TYPES, 0, 1, 1, "S", "output ends after such a token"),
+    [STOP_INDPTR] = SYI_OPTIONAL(stop_indptr, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
+                                 "those of each request; missing: all are for all"),
+    [ACCEPTED] = SYI_OPTIONAL_OUTPUT(accepted, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "B", "accepted drafts"),
+    [COUNT] = SYI_OPTIONAL_OUTPUT(count, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "B", "tokens written"),
+    [TOKEN] = SYI_OPTIONAL_OUTPUT(token, SYI_BIT(SY_TYPE_I64), 0, 1, 2, "N | B R",
+                                  "tokens of each request from its first slot, then -1"),
+    [NEXT_TOKEN] =
+        SYI_OPTIONAL_OUTPUT(next_token, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "B", "the last token written"),
+    [PATH] = SYI_OPTIONAL_OUTPUT(path, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "N | B R",
+                                 "row of the request that each token is from, then -1"),
+    [ACCEPT_MASK] =
+        SYI_EXTRA_OUTPUT(accept_mask, SYI_BIT(SY_TYPE_BOOL) | SYI_BIT(SY_TYPE_U8), 0, 1, 2, "N | B R",
+                         "1: the root and accepted drafts", .words = "accept_mask", .preset = "bool"),
+    [ROW_FLAGS] = SYI_EXTRA_OUTPUT(row_flags, SYI_BIT(SY_TYPE_U32), 0, 1, 2, "N | B R",
+                                   "1: a NaN, 2: +inf, 4: no candidate", .words = "row_flags"),
+    [LOGPROB] = SYI_OPTIONAL_OUTPUT(logprob, SYI_BIT(SY_TYPE_F32), 0, 1, 2, "N | B R",
+                                    "of each token; with logprob_mode raw or final"),
+    [RANK] = SYI_EXTRA_OUTPUT(rank, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "N | B R",
+                              "place of each token among all, from 1", .words = "rank"),
+    [TOP_TOKEN] = SYI_OPTIONAL_OUTPUT(top_token, SYI_INDEX_TYPES, 0, 2, 3, "N M | B R M",
+                                      "the most likely tokens; with top_logprobs", .preset = "i64"),
+    [TOP_LOGPROB] = SYI_OPTIONAL_OUTPUT(top_logprob, SYI_BIT(SY_TYPE_F32), 0, 2, 3, "N M | B R M",
+                                        "their log-probabilities"),
+    SYI_SCALAR(mode, ENUM, .words = "match -",
                .help = "match: a draft is accepted if it is the token that sample picks"),
-    SYI_SCALAR(sample_verify, noise, ENUM, .words = "auto none - race cdf",
-               .help = "auto: cdf if seed is given, else none"),
-    SYI_SCALAR(sample_verify, ties, ENUM, .words = "exact all",
-               .help = "of tokens equal to the cut: the lowest, or all"),
-    SYI_SCALAR(sample_verify, logprob_mode, ENUM, .words = "none raw final",
+    SYI_SCALAR(noise, ENUM, .words = "auto none - race cdf", .help = "auto: cdf if seed is given, else none"),
+    SYI_SCALAR(ties, ENUM, .words = "exact all", .help = "of tokens equal to the cut: the lowest, or all"),
+    SYI_SCALAR(logprob_mode, ENUM, .words = "none raw final",
                .help = "write logprob of the input logits, or of the final distribution"),
-    SYI_SCALAR(sample_verify, empty_token, ENUM, .words = "minus_one|-1 zero|0",
+    SYI_SCALAR(empty_token, ENUM, .words = "minus_one|-1 zero|0",
                .help = "token of a row without any candidate"),
-    SYI_SCALAR(sample_verify, k_limit, I64, .help = "top-k is disabled above this; 0: no limit"),
-    SYI_SCALAR(sample_verify, top_logprobs, I64, .help = "M: tokens of top_token; 0: none"),
+    SYI_SCALAR(k_limit, I64, .range = "0..", .help = "top-k is disabled above this; 0: no limit"),
+    SYI_SCALAR(top_logprobs, I64, .range = "0..V", .help = "M: tokens of top_token; 0: none"),
 };
 
 static const struct syi_draft_fields draft_fields = {LOGITS, CU_LENS, DRAFT_TOKEN, PARENT};
@@ -147,17 +134,8 @@ static sy_status check_cu_lens(struct syi_call *call, const struct syi_draft_fie
                         "is given while logits has rank 3, want logits of rank 2, or none");
     if (syi_extent(call, f->cu_lens, 0) > 0)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, "cu_lens", 0, 1);
-    return syi_fail_at(call->ctx, &fault,
-                       "has shape [0], want an entry for each request and one for the end");
-}
-
-/* A tensor of a number for each row. */
-static sy_status check_rows(struct syi_call *call, const struct syi_draft_fields *f, int i)
-{
-    return is_dense(call, f->logits)
-               ? syi_check_matrix(call, i, syi_extent(call, f->logits, 0), syi_extent(call, f->logits, 1))
-               : syi_check_vector(call, i, syi_extent(call, f->logits, 0));
+    return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_EMPTY, "cu_lens", 0, 1,
+                         "has shape [0], want an entry for each request and one for the end");
 }
 
 static bool without_roots(const struct syi_call *call, const struct syi_draft_fields *f)
@@ -167,12 +145,15 @@ static bool without_roots(const struct syi_call *call, const struct syi_draft_fi
 
 sy_status syi_drafts_fit(struct syi_call *call, const struct syi_draft_fields *f)
 {
-    sy_status st = check_cu_lens(call, f);
-    if (st == SY_OK)
-        st = without_roots(call, f) ? syi_check_matrix(call, f->token, syi_extent(call, f->logits, 0),
-                                                       syi_extent(call, f->logits, 1) - 1)
-                                    : check_rows(call, f, f->token);
-    return st == SY_OK ? check_rows(call, f, f->parent) : st;
+    SYI_TRY(check_cu_lens(call, f));
+    call->form = is_dense(call, f->logits) ? 2 : 1;
+    syi_bind(call, 'B', syi_drafts_requests(call, f));
+    syi_bind(call, 'N', syi_drafts_rows(call, f->logits));
+    syi_bind(call, 'R', syi_extent(call, f->logits, 1));
+    SYI_TRY(without_roots(call, f)
+                ? syi_check_matrix(call, f->token, syi_bound(call, 'B'), syi_bound(call, 'R') - 1)
+                : syi_check_shapes(call, f->token, f->token + 1));
+    return syi_check_shapes(call, f->parent, f->parent + 1);
 }
 
 sy_status syi_drafts_countable(struct syi_call *call, const struct syi_draft_fields *f)
@@ -221,86 +202,57 @@ static sy_status check_given(struct syi_call *call)
     if (!any)
         return syi_fail(call->ctx, SY_ERR_NULL, "token",
                         "is missing and so is every other output, want at least one");
-    sy_status st = syi_drafts_given(call, &draft_fields);
-    if (st == SY_OK)
-        st = syi_sample_overrides_given(call, OVERRIDE_INDPTR);
-    if (st == SY_OK && call->tensor[STOP_INDPTR] != NULL && call->tensor[STOP_TOKEN] == NULL)
-        st = syi_fail(call->ctx, SY_ERR_NULL, "stop_token",
-                      "is missing while stop_indptr is given, want both");
-    if (st == SY_OK)
-        st = syi_check_both(call, "top_token", call->tensor[TOP_TOKEN], "top_logprob",
-                            call->tensor[TOP_LOGPROB]);
-    return st == SY_OK ? syi_check_tensors(call, false) : st;
+    SYI_TRY(syi_drafts_given(call, &draft_fields));
+    SYI_TRY(syi_sample_overrides_given(call, OVERRIDE_INDPTR));
+    if (call->tensor[STOP_INDPTR] != NULL && call->tensor[STOP_TOKEN] == NULL)
+        return syi_fail(call->ctx, SY_ERR_NULL, "stop_token",
+                        "is missing while stop_indptr is given, want both");
+    return syi_check_both(call, "top_token", call->tensor[TOP_TOKEN], "top_logprob",
+                          call->tensor[TOP_LOGPROB]);
 }
 
-/* Bits for each row, or one row for all. */
+/* Bits for each row, as rows of logits or one after the other, or one row for all. */
 static sy_status check_bits(struct syi_call *call)
 {
     const DLTensor *bits = call->tensor[ALLOW_BITS];
-    const int64_t vocab = vocab_of(call), words = vocab / 32 + (vocab % 32 != 0);
+    const int64_t vocab = syi_bound(call, 'V'), words = vocab / 32 + (vocab % 32 != 0);
     if (bits == NULL)
         return SY_OK;
     if (bits->ndim == 3 && is_dense(call, LOGITS))
         return syi_check_shape(call, ALLOW_BITS, 3,
-                               (int64_t[]){syi_extent(call, LOGITS, 0), syi_extent(call, LOGITS, 1), words});
-    return syi_check_matrix(
-        call, ALLOW_BITS, bits->ndim == 2 && bits->shape[0] == 1 ? 1 : syi_drafts_rows(call, LOGITS), words);
+                               (int64_t[]){syi_bound(call, 'B'), syi_bound(call, 'R'), words});
+    const bool one = bits->ndim == 2 && bits->shape[0] == 1;
+    return syi_check_matrix(call, ALLOW_BITS, one ? 1 : syi_bound(call, 'N'), words);
 }
 
-static sy_status check_inputs(struct syi_call *call)
-{
-    sy_status st = check_given(call);
-    if (st == SY_OK)
-        st = syi_sample_some_vocab(call, vocab_of(call));
-    if (st == SY_OK)
-        st = syi_drafts_fit(call, &draft_fields);
-    if (st != SY_OK)
-        return st;
-    const int64_t rows = syi_drafts_rows(call, LOGITS), requests = syi_drafts_requests(call, &draft_fields);
-    for (int i = TEMPERATURE; st == SY_OK && i <= STREAM; i++)
-        st = syi_check_per_row(call, i, requests);
-    if (st == SY_OK)
-        st = check_bits(call);
-    if (st == SY_OK)
-        st = syi_check_vector(call, OVERRIDE_INDPTR, rows < INT64_MAX ? rows + 1 : rows);
-    if (st == SY_OK)
-        st = syi_check_vector(call, OVERRIDE_LOGIT, syi_extent(call, OVERRIDE_TOKEN, 0));
-    return st == SY_OK ? syi_check_vector(call, STOP_INDPTR, requests < INT64_MAX ? requests + 1 : requests)
-                       : st;
-}
+/* Up to allow_bits, which has more forms than its text. */
+enum { BOUND_HERE = (1 << (ALLOW_BITS + 1)) - 1 };
 
-static sy_status check_mode(struct syi_call *call)
+static sy_status bind(struct syi_call *call)
 {
-    const sy_sample_verify_args *a = &call->args.sample_verify;
-    if (a->mode == SY_VERIFY_REJECT)
-        return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "mode", "is REJECT, want MATCH: it is the only mode");
-    sy_status st = syi_check_enum(call, "mode", (int)a->mode);
-    if (st == SY_OK && a->noise == SY_NOISE_Q)
-        st = syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is Q, want AUTO, NONE, RACE or CDF: there is no q");
-    return st == SY_OK ? syi_check_enum(call, "noise", (int)a->noise) : st;
+    SYI_TRY(syi_sample_some_vocab(call, vocab_of(call)));
+    syi_bind(call, 'V', vocab_of(call));
+    SYI_TRY(syi_drafts_fit(call, &draft_fields));
+    SYI_TRY(syi_check_shapes(call, TEMPERATURE, ALLOW_BITS));
+    return check_bits(call);
 }
 
 static sy_status check_values(struct syi_call *call)
 {
     static const int outputs[] = {LOGPROB, RANK, TOP_TOKEN};
     const sy_sample_verify_args *a = &call->args.sample_verify;
-    sy_status st = check_mode(call);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "ties", (int)a->ties);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "logprob_mode", (int)a->logprob_mode);
-    if (st == SY_OK)
-        st = syi_check_enum(call, "empty_token", (int)a->empty_token);
-    if (st == SY_OK)
-        st = syi_check_value(call, "k_limit", a->k_limit, 0, INT64_MAX);
-    if (st == SY_OK)
-        st = syi_check_value(call, "top_logprobs", a->top_logprobs, 0, vocab_of(call));
-    if (st == SY_OK)
-        st = syi_sample_seeded(call, a->noise, a->seed);
-    return st == SY_OK
-               ? syi_sample_logprobs(call, a->logprob_mode, a->top_logprobs > 0 ? "top_logprobs" : NULL,
-                                     outputs, sizeof outputs / sizeof *outputs)
-               : st;
+    if (a->mode == SY_VERIFY_REJECT)
+        return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "mode", "is REJECT, want MATCH: it is the only mode");
+    SYI_TRY(syi_check_scalars(call, N_TENSORS, N_TENSORS + 1));
+    if (a->noise == SY_NOISE_Q)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "noise",
+                        "is Q, want AUTO, NONE, RACE or CDF: there is no q");
+    SYI_TRY(syi_check_scalars(call, N_TENSORS + 1, call->op->info.n_fields));
+    SYI_TRY(syi_sample_seeded(call, a->noise, a->seed));
+    SYI_TRY(syi_sample_logprobs(call, a->logprob_mode, a->top_logprobs > 0 ? "top_logprobs" : NULL, outputs,
+                                sizeof outputs / sizeof *outputs));
+    SYI_TRY(syi_sample_countable(call, vocab_of(call)));
+    return syi_drafts_countable(call, &draft_fields);
 }
 
 /* ---- Outputs ----------------------------------------------------------------------------------------- */
@@ -313,30 +265,20 @@ static int64_t top_columns(const struct syi_call *call)
     return stated > 0 || top == NULL ? stated : syi_extent(call, TOP_TOKEN, top->ndim - 1);
 }
 
-static sy_status check_top(struct syi_call *call, int i, int64_t n)
-{
-    const int64_t shape[] = {syi_extent(call, LOGITS, 0), syi_extent(call, LOGITS, 1), n};
-    return is_dense(call, LOGITS) ? syi_check_shape(call, i, 3, shape)
-                                  : syi_check_matrix(call, i, shape[0], n);
-}
-
 static sy_status check_outputs(struct syi_call *call)
 {
-    static const int of_request[] = {ACCEPTED, COUNT, NEXT_TOKEN},
-                     of_slot[] = {TOKEN, PATH, ACCEPT_MASK, ROW_FLAGS, LOGPROB, RANK};
     const bool logprobs = call->args.sample_verify.logprob_mode != SY_LOGPROB_NONE;
-    const int64_t requests = syi_drafts_requests(call, &draft_fields), n = top_columns(call);
-    sy_status st = SY_OK;
-    for (size_t i = 0; st == SY_OK && i < sizeof of_request / sizeof *of_request; i++)
-        st = syi_check_vector(call, of_request[i], requests);
-    for (size_t i = 0; st == SY_OK && i < sizeof of_slot / sizeof *of_slot; i++)
-        if (logprobs || of_slot[i] < LOGPROB)
-            st = check_rows(call, &draft_fields, of_slot[i]);
-    if (st == SY_OK && logprobs)
-        st = syi_sample_top_fits(call, TOP_TOKEN, n, vocab_of(call));
-    for (int i = TOP_TOKEN; st == SY_OK && n > 0 && i <= TOP_LOGPROB; i++)
-        st = check_top(call, i, n);
-    return st;
+    const int64_t n = top_columns(call);
+    SYI_TRY(syi_check_shapes(call, ACCEPTED, TOKEN)); /* those of requests first */
+    SYI_TRY(syi_check_shapes(call, NEXT_TOKEN, PATH));
+    SYI_TRY(syi_check_shapes(call, TOKEN, NEXT_TOKEN));
+    SYI_TRY(syi_check_shapes(call, PATH, logprobs ? TOP_TOKEN : LOGPROB));
+    if (!logprobs)
+        return SY_OK;
+    SYI_TRY(syi_sample_top_fits(call, TOP_TOKEN, n, vocab_of(call)));
+    if (n > 0)
+        syi_bind(call, 'M', n);
+    return syi_check_shapes(call, TOP_TOKEN, N_TENSORS);
 }
 
 /* ---- The plan ---------------------------------------------------------------------------------------- */
@@ -396,31 +338,17 @@ static void plan_verify(struct syi_call *call)
     syi_sample_choose_distribution(&plan->rows);
     if (call->query && a->logprob_mode != SY_LOGPROB_NONE) /* room for every output the call may ask for */
         plan->rows.n_top = a->top_logprobs > 0 ? a->top_logprobs : plan->rows.vocab;
-}
-
-static sy_status check(struct syi_call *call)
-{
-    sy_status st = check_inputs(call);
-    if (st == SY_OK)
-        st = check_values(call);
-    if (st == SY_OK)
-        st = syi_sample_countable(call, vocab_of(call));
-    if (st == SY_OK)
-        st = syi_drafts_countable(call, &draft_fields);
-    if (st == SY_OK)
-        st = syi_check_sizes(call);
-    if (st == SY_OK)
-        st = check_outputs(call);
-    if (st == SY_OK)
-        st = syi_check_layout(call);
-    if (st != SY_OK)
-        return st;
-    plan_verify(call);
-    call->rows = call->plan.sample_verify.rows.batch;
+    call->rows = plan->rows.batch;
     call->bytes =
-        (uint64_t)call->rows * (uint64_t)vocab_of(call) * syi_elem_bytes(call->tensor[LOGITS]->dtype);
-    return SY_OK;
+        (uint64_t)call->rows * (uint64_t)plan->rows.vocab * syi_elem_bytes(call->tensor[LOGITS]->dtype);
 }
 
-SYI_DEFINE_OP(sample_verify, SAMPLE_VERIFY,
-              "pick tokens along drafts: accept those that sample would pick, and one token more")
+static const struct syi_steps own = {.given = check_given,
+                                     .bind = bind,
+                                     .values = check_values,
+                                     .outputs = check_outputs,
+                                     .plan = plan_verify,
+                                     .late = BOUND_HERE};
+
+SYI_DEFINE_DESCRIBED(sample_verify, SAMPLE_VERIFY,
+                     "pick tokens along drafts: accept those that sample would pick, and one token more")

@@ -7,7 +7,8 @@ Additions need no record: functions, structs, constants, and fields after the la
 pass, or that only the library makes. All else that differs from the record is a fault.
 
 The description comes from the header and from the compiler (a generated program prints offsets and values), so one
-reviewable text serves every 64-bit machine and needs no debug information. SWITCHYARD_RUN may name an emulator.
+reviewable text serves every 64-bit machine and needs no debug information. In the record a struct or an enum is a paragraph:
+`24+8 int64_t position` are the 8 bytes from byte 24 on. SWITCHYARD_RUN may name an emulator.
 """
 import os
 import re
@@ -15,6 +16,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import textwrap
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
@@ -59,7 +61,7 @@ def describe():
         struct = match.group(1)
         for declaration in filter(None, map(squeeze, match.group(2).split(";"))):
             field = field_name(declaration)
-            program.append(f'printf("struct %s at %zu, %zu bytes: %s\\n", "{struct}", offsetof({struct}, {field}), '
+            program.append(f'printf("struct %s %zu+%zu %s\\n", "{struct}", offsetof({struct}, {field}), '
                            f'sizeof((({struct} *)0)->{field}), "{declaration}");')
         program.append(f'printf("struct %s ends at %zu\\n", "{struct}", sizeof({struct}));')
     return sorted(lines) + run_program(program)
@@ -84,6 +86,23 @@ def compile_c(folder, code, *flags):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+def pack(lines):
+    """The text of a record: what is said of a struct or an enum is one paragraph."""
+    paragraphs = {}
+    for line in lines:
+        match = re.match(r"((?:struct|enum) \S+) (.*)", line)
+        paragraphs.setdefault(match[1] if match else line, []).extend([match[2]] if match else [])
+    texts = (f"{head}: {'; '.join(entries)}" if entries else head for head, entries in paragraphs.items())
+    return "".join(f"{textwrap.fill(text, 118, subsequent_indent='    ', break_on_hyphens=False)}\n" for text in texts)
+
+
+def unpack(text):
+    """Its lines."""
+    for paragraph in re.sub(r"\n +", " ", text).splitlines():
+        head, colon, entries = paragraph.partition(": ")
+        yield from [f"{head} {entry}" for entry in entries.split("; ")] if colon else [head]
+
+
 MADE_BY_THE_LIBRARY = {"sy_trace", "sy_transport_exchange"}  # arguments of the caller's functions
 SIZED_BY_A_FIELD = {"sy_kv_plane"}  # plane_bytes
 
@@ -103,7 +122,7 @@ def faults(old, new):
         if not count and not (struct and struct.group(1) in grow):
             yield f"- {line}"
     for line in set(new) - set(old):
-        struct, at, _ = (re.match(r"struct (\w+) (?:at|ends at) (\d+)(, |$)", line) or re.match("()()()", "")).groups()
+        struct, at, _ = (re.match(r"struct (\w+) (?:ends at )?(\d+)(\+|$)", line) or re.match("()()()", "")).groups()
         if struct in ends and (struct not in grow or int(at) < ends[struct]):
             yield f"+ {line}"
 
@@ -124,7 +143,7 @@ class Abi(unittest.TestCase):
         self.assertIn("enum sy_status SY_OK 0", lines)
         self.assertIn("function const char *sy_version(void)", lines)
         self.assertIn("function sy_status sy_sample_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes)", lines)
-        self.assertTrue([line for line in lines if line.startswith("struct sy_ctx_options at 0, 8 bytes: const char *isa")])
+        self.assertTrue([line for line in lines if line.startswith("struct sy_ctx_options 0+8 const char *isa")])
         self.assertTrue([line for line in lines if line.startswith("callback void (*sy_trace_fn)(")])
 
     def test_every_constant_has_its_number(self):
@@ -135,16 +154,16 @@ class Abi(unittest.TestCase):
 
     def test_runs_programs_of_the_baseline(self):
         with open(BASELINE, encoding="utf-8") as file:
-            text = "\n".join(sorted(faults(file.read().splitlines(), describe())))
+            text = "\n".join(sorted(faults(list(unpack(file.read())), describe())))
         self.assertFalse(text, f"\n{text}\nThese break compiled callers. A new field follows the last byte of its struct: where the "
                                "struct ends with padding, an older caller's padding would be read. If the change is intended: "
                                "python3 tests/abi/test_abi.py --update")
 
     def test_the_rule_can_fail(self):
-        old = ["function int f(sy_a *a, size_t a_bytes)", "enum e A 0", "enum e SY_N_E 1", "struct sy_a at 0, 1 bytes: bool x",
-               "struct sy_a ends at 8", "struct sy_b at 0, 8 bytes: int64_t x", "struct sy_b ends at 8"]
-        grown = ["function int g(void)", "enum e B 1", "struct sy_c at 0, 4 bytes: int x", "struct sy_c ends at 4"]
-        field = ["struct sy_a at 8, 1 bytes: bool y", "struct sy_a ends at 16"]
+        old = ["function int f(sy_a *a, size_t a_bytes)", "enum e A 0", "enum e SY_N_E 1", "struct sy_a 0+1 bool x",
+               "struct sy_a ends at 8", "struct sy_b 0+8 int64_t x", "struct sy_b ends at 8"]
+        grown = ["function int g(void)", "enum e B 1", "struct sy_c 0+4 int x", "struct sy_c ends at 4"]
+        field = ["struct sy_a 8+1 bool y", "struct sy_a ends at 16"]
 
         def found(*without, more=()):
             return sorted(faults(old, [line for line in old if line not in without] + grown + list(more)))
@@ -153,9 +172,9 @@ class Abi(unittest.TestCase):
         self.assertEqual(found("enum e SY_N_E 1", "struct sy_a ends at 8", more=["enum e SY_N_E 2", *field]), [])
         for gone in (old[0], old[1], old[3], old[5]):
             self.assertIn(f"- {gone}", found(gone))
-        inside = "struct sy_a at 4, 4 bytes: int y"  # in the padding
+        inside = "struct sy_a 4+4 int y"  # in the padding
         self.assertEqual(found(more=[inside]), [f"+ {inside}"])
-        fixed = "struct sy_b at 8, 8 bytes: int64_t y"  # callers do not pass its size
+        fixed = "struct sy_b 8+8 int64_t y"  # callers do not pass its size
         self.assertEqual(found(more=[fixed]), [f"+ {fixed}"])
         self.assertEqual(found("struct sy_a ends at 8", more=["struct sy_a ends at 4"]), ["+ struct sy_a ends at 4"])
 
@@ -163,6 +182,6 @@ class Abi(unittest.TestCase):
 if __name__ == "__main__":
     if sys.argv[1:] == ["--update"]:
         with open(BASELINE, "w", encoding="utf-8") as out:
-            out.write("\n".join(describe()) + "\n")
+            out.write(pack(describe()))
     else:
         unittest.main()

@@ -91,7 +91,7 @@ static void all_that_was_lent(void **state)
     test_call_free(&call);
 }
 
-int main(void)
+TEST_GROUP(workspace)
 {
     struct test_list list = {0};
     test_add(&list, "all_that_was_lent", all_that_was_lent, NULL);

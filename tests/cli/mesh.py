@@ -1,5 +1,4 @@
-"""all_to_all_dispatch and all_to_all_combine as their definitions read, on lists; and runs of the command line on them,
-in one process and in several. Shares nothing with the C code."""
+"""Runs of the command line on a mesh, in one process and in several."""
 import os
 import shutil
 import subprocess
@@ -9,80 +8,6 @@ import unittest
 from st import CLI, ROOT, CliTest, tensor
 
 NONE = -1  # no expert; all bits set in files
-
-
-class Mesh:
-    """R x C devices and the groups of an axis (None, 0, 1)."""
-
-    def __init__(self, rows, cols, axis=None):
-        self.rows, self.cols, self.axis, self.devices = rows, cols, axis, rows * cols
-
-    def group(self, d):
-        """Devices of d's group by position."""
-        if self.axis == 0:
-            return [r * self.cols + d % self.cols for r in range(self.rows)]
-        if self.axis == 1:
-            return [d // self.cols * self.cols + c for c in range(self.cols)]
-        return list(range(self.devices))
-
-    def options(self):
-        return ["--mesh", f"{self.rows}x{self.cols}"] + ([] if self.axis is None else ["--cluster-axis", self.axis])
-
-
-def order(counts, batch, dim, flat):
-    """(position, token) of every row of a group, given the tokens of each position."""
-    rows = [(p, n) for p, count in enumerate(counts) for n in range(count)]
-    if dim == 1 or flat:
-        return rows
-    s = counts[0] // batch
-    return sorted(rows, key=lambda row: (row[1] // s, row[0], row[1] % s))
-
-
-def live_slots(chosen):
-    """Slots whose expert no earlier slot names."""
-    return [k for k, e in enumerate(chosen) if e != NONE and e not in chosen[:k]]
-
-
-def dispatch(mesh, hosts, rows, chosen, batch=1, dim=1, flat=False):
-    """Per device: (row or None, chosen) of every token of its group, and where each came from."""
-    out = []
-    for d in range(mesh.devices):
-        group = mesh.group(d)
-        where = order([len(chosen[s]) for s in group], batch, dim, flat)
-        table = [chosen[group[p]][n] for p, n in where]
-        sent = [rows[group[p]][n] if any(d in hosts[e] for e in c if e != NONE) else None
-                for (p, n), c in zip(where, table)]
-        out.append((sent, table, where))
-    return out
-
-
-def local_experts(hosts, d):
-    return [e for e, devices in enumerate(hosts) if d in devices]
-
-
-def combine(mesh, hosts, results, chosen, batch=1, dim=1, flat=False, local_reduce=False):
-    """Per device [K][N] of rows or None; results[d](expert or None, row of the group) is what a device holds."""
-    out = []
-    for d in range(mesh.devices):
-        group = mesh.group(d)
-        where = order([len(chosen[s]) for s in group], batch, dim, flat)
-        k_slots = len(chosen[d][0]) if chosen[d] else 0
-        mine = [[None] * len(chosen[d]) for _ in range(k_slots)]
-        for t, (p, n) in enumerate(where):
-            if group[p] != d:
-                continue
-            slots = [k for k in live_slots(chosen[d][n]) if set(hosts[chosen[d][n][k]]) & set(group)]
-            if not local_reduce:
-                for k in slots:
-                    e = chosen[d][n][k]
-                    mine[k][n] = results[next(q for q in group if q in hosts[e])](e, t)
-                continue
-            for q in group:
-                held = [(chosen[d][n][k], k) for k in slots if q in hosts[chosen[d][n][k]]]
-                if held:
-                    mine[min(held)[1]][n] = results[q](None, t)
-        out.append(mine)
-    return out
 
 
 def mapping_tensor(hosts, devices, form=0):

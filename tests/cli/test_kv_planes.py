@@ -80,5 +80,36 @@ class Scatter(CliTest):
                      status="SY_ERR_NULL", says="src of plane 1 is missing")
 
 
+class Others(CliTest):
+    def test_ragged(self):
+        tensors = {"cache.0": tensor("F32", [[10.0 * r] for r in range(8)]), "cache.1": tensor("I8", [[r, -r] for r in range(8)]),
+                   "block_table": tensor("I32", [[3, 1], [0, 2]]), "starts": tensor("I32", [1, 0]), "cu_lens": tensor("I32", [0, 3, 5])}
+        r = self.ok("kv_ragged", tensors, "--block-size", 2)
+        self.assertEqual(sorted(r.outputs), ["out.0", "out.1"])
+        self.equal(r["out.0"], "F32", [[70], [20], [30], [0], [10]])
+        self.equal(r["out.1"], "I8", [[7, -7], [2, -2], [3, -3], [0, 0], [1, -1]])
+
+    def test_blocks(self):
+        cache, flat, pair = tensor("F32", [[[0, 1]], [[10, 11]]]), tensor("I8", [[0], [1]]), tensor("I32", [[1, 0]])
+        r = self.ok("kv_blocks", {"cache.0": cache, "cache.1": flat, "pairs": pair}, "--block-size", 1)
+        self.assertEqual(sorted(r.outputs), ["cache.0", "cache.1"])
+        self.equal(r["cache.0"], "F32", [[[10, 11]], [[10, 11]]])
+        self.equal(r["cache.1"], "I8", [[1], [1]])
+        r = self.ok("kv_blocks", {"src.0": cache, "src.1": flat, "dst.0": tensor("F32", [[[0, 0]]]), "dst.1": tensor("I8", [[0]]),
+                                  "pairs": pair}, "--block-size", 1)
+        self.equal(r["dst.0"], "F32", [[[10, 11]]])
+        self.equal(r["dst.1"], "I8", [[1]])
+
+    def test_formats_of_planes(self):
+        codes = [[127, -128, 1, 0, -3, 64, 5, -1], [10, 20, -30, 40, -50, 60, -70, 80]]
+        tensors = {"indices": tensor("I32", [0, 1]), "block_table": tensor("I32", [0]), "cache.0": tensor("I8", codes),
+                   "scale.0": tensor("F32", [[0.5], [2]]), "cache.1": tensor("I16", codes), "cache.2": tensor("I8", codes),
+                   "scale.2": tensor("F32", [1.0])}
+        r = self.ok("kv_gather", tensors, "--block-size", 2, "--format", "int8", "--out-type", "f32")
+        self.equal(r["out.0"], "F32", [[q * 0.5 for q in codes[0]], [q * 2.0 for q in codes[1]]])
+        self.equal(r["out.1"], "I16", codes)
+        self.equal(r["out.2"], "F32", codes)
+
+
 if __name__ == "__main__":
     unittest.main()

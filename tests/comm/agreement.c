@@ -1,6 +1,6 @@
 /*
  * One device is given something wrong, all devices answer alike: the same status, the same sentence, nothing written,
- * nobody waits for ever, and the next call is as good as ever. Then devices that are right each by itself but disagree,
+ * no process waits for ever, and the next call is as good as ever. Then devices that are right each by itself but disagree,
  * transports that fail, processes that do not come, and memory that is not there.
  */
 #include "mesh_cases.h"
@@ -147,7 +147,7 @@ static void spoiled_on_one(void **state)
     }
 }
 
-/* Two devices are wrong in different ways: the lower one is told of. */
+/* Two devices are wrong in different ways: the lower one is reported. */
 static void the_lower_device_is_reported(void **state)
 {
     (void)state;
@@ -433,7 +433,7 @@ static void some_things_may_differ(void **state)
     }
 }
 
-/* Started in another order: the first rejection is told by both requests' waits, and nobody waits for ever. */
+/* Started in another order: the first rejection is returned by both requests' waits, and no process waits for ever. */
 static void start_two(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
 {
     struct test_call more;
@@ -757,7 +757,7 @@ static void transports_that_are_incomplete(void **state)
     threads_hub_free(hub);
 }
 
-int main(void)
+TEST_GROUP(agreement)
 {
     static const struct threads_options messages = {.contagious = true},
                                         shared = {.shared = true, .contagious = true};

@@ -66,7 +66,7 @@ static bool with_other_options(struct team *team, int device, sy_ctx *ctx, sy_co
     options.timeout_ms = 60000;
     mesh_case_random(&m, team->mesh, 3);
     bool good = sy_comm_create(&own, &transport, &options) == SY_OK;
-    for (int i = 0; i < 2; i++) { /* nobody skips the second agreement because of the first */
+    for (int i = 0; i < 2; i++) { /* no process skips the second agreement because of the first */
         struct mesh_call *call = mesh_dispatch_new(own, &m, NULL);
         const sy_status st = mesh_call_run(ctx, own, call);
         snprintf(why, why_bytes, "%s: %s", sy_status_name(st), sy_ctx_error(ctx));
@@ -221,27 +221,27 @@ static void memory_that_is_not_there(void **state)
         size_t byte;
         int mask;
         bool windowed, combines, ragged;
-    } lies[] = {{offsetof(struct syi_header, slot), 0x80, false, false, false},
-                {offsetof(struct syi_header, slot), 0x02, false, true, false},
-                {offsetof(struct syi_header, stage), 0x40, false, false, false},
-                {offsetof(struct syi_header, stage), 0xFF, false, true, false},
-                {offsetof(struct syi_header, window), 0x40, true, true, false},
-                {offsetof(struct syi_header, window), 0xFF, true, false, false},
-                {offsetof(struct syi_header, offset) + 2, 0x01, true, true, false},
-                {offsetof(struct syi_header, offset) + 7, 0x80, true, false, false},
-                {offsetof(struct syi_header, room) + 3, 0x40, true, true, false},
-                {offsetof(struct syi_header, tokens) + 3, 0x40, true, false, true},
-                {offsetof(struct syi_header, tokens) + 3, 0x40, false, false, true}};
+    } damages[] = {{offsetof(struct syi_header, slot), 0x80, false, false, false},
+                   {offsetof(struct syi_header, slot), 0x02, false, true, false},
+                   {offsetof(struct syi_header, stage), 0x40, false, false, false},
+                   {offsetof(struct syi_header, stage), 0xFF, false, true, false},
+                   {offsetof(struct syi_header, window), 0x40, true, true, false},
+                   {offsetof(struct syi_header, window), 0xFF, true, false, false},
+                   {offsetof(struct syi_header, offset) + 2, 0x01, true, true, false},
+                   {offsetof(struct syi_header, offset) + 7, 0x80, true, false, false},
+                   {offsetof(struct syi_header, capacity) + 3, 0x40, true, true, false},
+                   {offsetof(struct syi_header, tokens) + 3, 0x40, true, false, true},
+                   {offsetof(struct syi_header, tokens) + 3, 0x40, false, false, true}};
     (void)state;
-    for (size_t i = 0; i < COUNT_OF(lies); i++) {
+    for (size_t i = 0; i < COUNT_OF(damages); i++) {
         struct mesh_case m;
-        case_for(&m, lies[i].ragged);
+        case_for(&m, damages[i].ragged);
         for (int device = 0; device < 2; device++) {
-            struct damage d = {.byte = (int)lies[i].byte,
-                               .mask = lies[i].mask,
+            struct damage d = {.byte = (int)damages[i].byte,
+                               .mask = damages[i].mask,
                                .device = device,
-                               .windowed = lies[i].windowed,
-                               .combines = lies[i].combines,
+                               .windowed = damages[i].windowed,
+                               .combines = damages[i].combines,
                                .of = &m,
                                .seal = seal};
             struct team team = {.way = &shared, .mesh = {1, 2}, .work = send_damaged, .user = &d};
@@ -299,7 +299,7 @@ static void starts_are_damaged(void **state)
     pthread_barrier_destroy(&d.damaged);
 }
 
-int main(void)
+TEST_GROUP(collective)
 {
     static const struct way *const ways[] = {&messages, &shared, &late};
     struct test_list list = {0};

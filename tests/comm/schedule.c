@@ -96,7 +96,7 @@ static void variety(void **state)
     schedule_expect_variety(&all);
 }
 
-int main(void)
+TEST_GROUP(schedule)
 {
     struct test_list list = {0};
     uint64_t seed;

@@ -302,7 +302,7 @@ static void numbers_of_the_host(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(context)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_fault_is_kept_until_it_is_read),

@@ -664,7 +664,7 @@ static void a_capture_does_not_wait(void **state)
     twin_close(&w);
 }
 
-int main(void)
+TEST_GROUP(graph)
 {
     struct test_list list = {0};
     unsetenv("SWITCHYARD_TEST_DEVICE"); /* contexts and tensors are made for the device here */

@@ -532,7 +532,7 @@ static void a_request_before_a_capture(void **state)
     twin_close(&w);
 }
 
-int main(void)
+TEST_GROUP(mesh)
 {
     struct test_list list = {0};
     unsetenv("SWITCHYARD_TEST_DEVICE"); /* contexts and tensors are made for the device here */

@@ -1,6 +1,6 @@
 /*
- * The rough weights of src/cuda/sample_nucleus.cuh, on the device the program was compiled for, emulated or not: the
- * polynomial against integers, sums of cells against their weights and the bound that docs/design.md proves, and which rows
+ * The rough weights of src/cuda/sample/sample_nucleus.cuh, on the device the program was compiled for, emulated or not: the
+ * polynomial against integers, sums of tiles against their weights and the bound that docs/design.md proves, and which rows
  * are decided by them. On a GPU every argument of the polynomial is tried.
  */
 #include <setjmp.h>
@@ -13,8 +13,8 @@
 #include <cstdio>
 #include <vector>
 
-#include "cuda/backend.cuh"
-#include "cuda/sample_nucleus.cuh"
+#include "cuda/runtime/backend.cuh"
+#include "cuda/sample/sample_nucleus.cuh"
 
 extern "C" {
 #include <cmocka.h>
@@ -133,10 +133,12 @@ static void powers_of_two_are_near(void **unused)
     const struct roots roots = find_roots();
     memory<u64> worst(1);
     for (u32 sign = 0; sign < 2; sign++) {
-        const u32 first = sign << 31 | 0x2b800000u, last = sign << 31 | (sign == 0 ? 0x42fe0000u : 0x42fc0000u); /* 2^-40; 127 or -126 */
+        const u32 first = sign << 31 | 0x2b800000u,
+                  last = sign << 31 | (sign == 0 ? 0x42fe0000u : 0x42fc0000u); /* 2^-40; 127 or -126 */
         u64 most = 0;
         worst.put(&most, 1);
-        syc_launch(&queue, try_powers, SYC_AFTER, step == 1 ? 2048 : 1, 256, 0, roots, first, (u64)(last - first) / step + 1, step, worst.data);
+        syc_launch(&queue, try_powers, SYC_AFTER, step == 1 ? 2048 : 1, 256, 0, roots, first,
+                   (u64)(last - first) / step + 1, step, worst.data);
         assert_int_equal(queue.error, cudaSuccess);
         worst.get(&most, 1);
         print_message("largest relative error: %.3f of 2^-24\n", (double)most * 0x1p-20);
@@ -186,8 +188,10 @@ static float largest_of(const row &r)
 
 /* ---- Sums ------------------------------------------------------------------------------------------------------- */
 
-/* What each cell weighs: ~0 where that is not known. */
-template <sy_type T> static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS) weigh_cells(const u8 *x, u32 vocab, float inv_t, float most, u64 *cell)
+/* What each tile weighs: ~0 where that is not known. */
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS)
+    weigh_tiles(const u8 *x, u32 vocab, float inv_t, float most, u64 *tile)
 {
     const struct syc_logits l = {x, NULL, vocab};
     struct rough_scale r = rough_scale_of(inv_t);
@@ -195,14 +199,14 @@ template <sy_type T> static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS
     const bool near = find_top(top, most, r.unit);
     const struct syc_scale scale = {most, inv_t, false};
     const struct syc_vectors v = syc_vectors_of<T>(l);
-    struct rough_cells cells;
-    uint4 y[SYC_CELLS];
+    struct rough_tiles tiles;
+    uint4 y[SYC_OWN_TILES];
     load_group<T>(l, v, threadIdx.x, SYC_SAMPLE_THREADS, y);
-    read_rough<T, false>(l, v, r, y, cells);
-    for (u32 c = 0; c < SYC_CELLS; c++) {
-        const float weight = __fmul_rn(cells.weight[c], top.from(r.base));
+    read_rough<T, false>(l, v, r, y, tiles);
+    for (u32 c = 0; c < SYC_OWN_TILES; c++) {
+        const float weight = __fmul_rn(tiles.weight[c], top.from(r.base));
         const u64 known = near && is_known(weight) ? __float2ull_rn(weight * 0x1p40f) : ~0ull;
-        cell[c * SYC_SAMPLE_THREADS + threadIdx.x] = near && !has_weight(cells.key[c], scale) ? 0 : known;
+        tile[c * SYC_SAMPLE_THREADS + threadIdx.x] = near && !has_weight(tiles.key[c], scale) ? 0 : known;
     }
 }
 
@@ -216,21 +220,24 @@ static void check_sums(const row &r, float inv_t, struct tally *tally)
     const u32 vocab = (u32)r.x.size(), n = r.type == SY_TYPE_F32 ? 4 : 8;
     const float most = largest_of(r);
     memory<u8> x(r.size());
-    memory<u64> cells(SYC_FEW);
-    std::vector<u64> rough(SYC_FEW), exact(SYC_FEW);
+    memory<u64> tiles(SYC_TILES);
+    std::vector<u64> rough(SYC_TILES), exact(SYC_TILES);
     x.put(r.bytes(), r.size());
     if (r.type == SY_TYPE_F32)
-        syc_launch(&queue, weigh_cells<SY_TYPE_F32>, SYC_AFTER, 1, SYC_SAMPLE_THREADS, 0, x.data, vocab, inv_t, most, cells.data);
+        syc_launch(&queue, weigh_tiles<SY_TYPE_F32>, SYC_AFTER, 1, SYC_SAMPLE_THREADS, 0, x.data, vocab,
+                   inv_t, most, tiles.data);
     else if (r.type == SY_TYPE_F16)
-        syc_launch(&queue, weigh_cells<SY_TYPE_F16>, SYC_AFTER, 1, SYC_SAMPLE_THREADS, 0, x.data, vocab, inv_t, most, cells.data);
+        syc_launch(&queue, weigh_tiles<SY_TYPE_F16>, SYC_AFTER, 1, SYC_SAMPLE_THREADS, 0, x.data, vocab,
+                   inv_t, most, tiles.data);
     else
-        syc_launch(&queue, weigh_cells<SY_TYPE_BF16>, SYC_AFTER, 1, SYC_SAMPLE_THREADS, 0, x.data, vocab, inv_t, most, cells.data);
+        syc_launch(&queue, weigh_tiles<SY_TYPE_BF16>, SYC_AFTER, 1, SYC_SAMPLE_THREADS, 0, x.data, vocab,
+                   inv_t, most, tiles.data);
     assert_int_equal(queue.error, cudaSuccess);
-    cells.get(rough.data(), SYC_FEW);
+    tiles.get(rough.data(), SYC_TILES);
     for (u32 i = 0; i < vocab / n * n; i++)
-        exact[i / n % SYC_FEW] += weight_at(r.x[i], most, inv_t);
+        exact[i / n % SYC_TILES] += weight_at(r.x[i], most, inv_t);
     u64 all = 0, all_exact = 0;
-    for (u32 c = 0; c < SYC_FEW; c++) {
+    for (u32 c = 0; c < SYC_TILES; c++) {
         if (rough[c] == ~0ull) {
             tally->unknown++;
             continue;
@@ -238,12 +245,14 @@ static void check_sums(const row &r, float inv_t, struct tally *tally)
         tally->known++;
         if (rough[c] == 0 && exact[c] == 0)
             continue;
-        /* A cell alone is within the bound of a row, but for the tokens of others. */
+        /* A tile alone is within the bound of a row, but for the tokens of others. */
         const double off = fabs((double)exact[c] - (double)rough[c]);
-        const double may = (double)rough[c] * (320 + vocab / 4096) * 0x1p-24 + vocab / n / SYC_FEW * n + n + 2;
+        const double may =
+            (double)rough[c] * (320 + vocab / 4096) * 0x1p-24 + vocab / n / SYC_TILES * n + n + 2;
         tally->worst = std::max(tally->worst, off / may);
         if (off > may)
-            fail_msg("cell %u weighs %llu, roughly %llu", c, (unsigned long long)exact[c], (unsigned long long)rough[c]);
+            fail_msg("tile %u weighs %llu, roughly %llu", c, (unsigned long long)exact[c],
+                     (unsigned long long)rough[c]);
         all += rough[c];
         all_exact += exact[c];
     }
@@ -282,26 +291,30 @@ static void sums_are_within_the_bound(void **unused)
         check_sums(row(types[kind % 3], x), 1.0f / t, &tally);
         check_sums(row(types[kind % 3], x), 1.0f, &tally);
     }
-    std::vector<float> far(131072, -88.0f); /* what a thread sees first tells nothing, and the others are near where powers become 0 */
+    std::vector<float> far(
+        131072,
+        -88.0f); /* what a thread sees first tells nothing, and the others are near where powers become 0 */
     std::fill_n(far.begin(), 16384, -1e9f);
     far[100000] = -67.0f;
     check_sums(row(SY_TYPE_BF16, far), 1.0f, &tally);
-    print_message("%d cells known, %d not; largest error: %.2f of the bound\n", tally.known, tally.unknown, tally.worst);
+    print_message("%d tiles known, %d not; largest error: %.2f of the bound\n", tally.known, tally.unknown,
+                  tally.worst);
     assert_true(tally.known > 20 * tally.unknown);
     assert_true(tally.worst > 0.02); /* the test sees errors */
 }
 
 /* ---- Rows that are decided ---------------------------------------------------------------------------------------- */
 
-template <sy_type T> static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS) try_row(const struct syi_sample_plan p, int *how)
+template <sy_type T>
+static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS) try_row(const struct syi_sample_plan p, int *how)
 {
-    __shared__ struct quick_shared s;
+    __shared__ struct listed_shared s;
     if (threadIdx.x == 0)
         s.more = NULL; /* what shared memory holds before is anything */
     __syncthreads();
-    const enum quick quick = nucleus_row<T>(p, &s, NULL, NULL, 0, 1, 0, NULL, NULL);
+    const enum outcome outcome = nucleus_row<T>(p, &s, NULL, NULL, 0, 1, 0, NULL, NULL);
     if (threadIdx.x == 0)
-        *how = quick;
+        *how = outcome;
 }
 
 /* The nucleus of a row, by a sort: how many, the weight of them, and of one less. */
@@ -336,7 +349,7 @@ static int decide(const row &r, float inv_t, float top_p)
     memory<int> how(1);
     const float values[2] = {top_p, 1.0f / inv_t};
     u8 result[16];
-    int quick;
+    int outcome;
     x.put(r.bytes(), r.size());
     params.put(values, 2);
     p.batch = 1;
@@ -354,8 +367,8 @@ static int decide(const row &r, float inv_t, float top_p)
     else
         syc_launch(&queue, try_row<SY_TYPE_BF16>, SYC_AFTER, 1, SYC_SAMPLE_THREADS, 0, p, how.data);
     assert_int_equal(queue.error, cudaSuccess);
-    how.get(&quick, 1);
-    if (quick != QUICK_DONE)
+    how.get(&outcome, 1);
+    if (outcome != ROW_DONE)
         return 0;
     out.get(result, 16);
     const u32 kept = (u32)result[8] | (u32)result[9] << 8 | (u32)result[10] << 16;
@@ -364,13 +377,14 @@ static int decide(const row &r, float inv_t, float top_p)
 }
 
 /* Peaks over normal logits: anywhere, or 200 that fall like a power of their rank. */
-static std::vector<float> peaked(u32 vocab, int heads)
+static std::vector<float> peaked(u32 vocab, int candidate_tiles)
 {
     std::vector<float> x(vocab);
     for (auto &v : x)
         v = (float)(2.5 * normal_random());
-    for (int i = 0; i < (heads > 0 ? heads : 200); i++)
-        x[(size_t)(unit_random() * vocab)] = (float)(heads > 0 ? 14 + 6 * unit_random() : 20 - 1.5 * log(1 + i));
+    for (int i = 0; i < (candidate_tiles > 0 ? candidate_tiles : 200); i++)
+        x[(size_t)(unit_random() * vocab)] =
+            (float)(candidate_tiles > 0 ? 14 + 6 * unit_random() : 20 - 1.5 * log(1 + i));
     return x;
 }
 
@@ -381,7 +395,9 @@ static void peaked_rows_are_decided(void **unused)
     const int n = 96;
     int decided = 0;
     for (int i = 0; i < n; i++)
-        decided += decide(row(types[i % 3], peaked(i % 4 == 3 ? 32000 : 131072, i % 2 == 0 ? 4 + i * 3 % 120 : 0)), inv_t[i / 2 % 6], top_p[i / 2 % 4]);
+        decided +=
+            decide(row(types[i % 3], peaked(i % 4 == 3 ? 32000 : 131072, i % 2 == 0 ? 4 + i * 3 % 120 : 0)),
+                   inv_t[i / 2 % 6], top_p[i / 2 % 4]);
     print_message("%d of %d peaked rows decided\n", decided, n);
     assert_true(decided >= n - 2);
 }
@@ -406,7 +422,7 @@ static void ends_of_nuclei_are_left_to_others(void **unused)
 static void equal_tokens_are_counted(void **unused)
 {
     (void)unused;
-    for (int i = 0; i < 6; i++) { /* all weight is in the heads, so that no bound is needed */
+    for (int i = 0; i < 6; i++) { /* all weight is in the candidate_tiles, so that no bound is needed */
         std::vector<float> x(20000, -100.0f);
         for (int j = 0; j < 8; j++)
             x[(size_t)(1000 * j + 17 * i)] = 3.0f;
@@ -418,10 +434,8 @@ static void equal_tokens_are_counted(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(powers_of_two_are_near),
-        cmocka_unit_test(sums_are_within_the_bound),
-        cmocka_unit_test(peaked_rows_are_decided),
-        cmocka_unit_test(ends_of_nuclei_are_left_to_others),
+        cmocka_unit_test(powers_of_two_are_near),   cmocka_unit_test(sums_are_within_the_bound),
+        cmocka_unit_test(peaked_rows_are_decided),  cmocka_unit_test(ends_of_nuclei_are_left_to_others),
         cmocka_unit_test(equal_tokens_are_counted),
     };
 #ifndef SWITCHYARD_CUDA_EMULATED

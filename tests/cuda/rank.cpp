@@ -11,9 +11,9 @@
 #include <cstdio>
 #include <vector>
 
-#include "cuda/rank.cuh"
-#include "cuda/rows.cuh"
-#include "cuda/scan.cuh"
+#include "cuda/prim/rank.cuh"
+#include "cuda/prim/rows.cuh"
+#include "cuda/prim/scan.cuh"
 
 extern "C" {
 #include <cmocka.h>

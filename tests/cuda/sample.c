@@ -298,7 +298,7 @@ static void rows_that_clusters_hold_in_part(void **state)
     sy_ctx_destroy(cpu);
 }
 
-int main(void)
+TEST_GROUP(sample)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(rows_that_a_block_reads),
                                        cmocka_unit_test(rows_that_clusters_read),

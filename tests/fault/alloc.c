@@ -3,31 +3,7 @@
  * must answer NOMEM, leave the outputs alone, and give back every block in the end. After the failure the same context
  * must still work.
  */
-#include "support.h"
-
-struct allocator {
-    int calls, fail_at; /* the call with this number gives NULL; 0: none */
-    int live;
-    bool fail_all_after; /* and all later ones                            */
-};
-
-static void *limited_alloc(void *user, size_t bytes)
-{
-    struct allocator *a = user;
-    a->calls++;
-    if (a->fail_at > 0 && (a->calls == a->fail_at || (a->fail_all_after && a->calls > a->fail_at)))
-        return NULL;
-    a->live++;
-    return malloc(bytes);
-}
-
-static void limited_free(void *user, void *ptr)
-{
-    struct allocator *a = user;
-    if (ptr != NULL)
-        a->live--;
-    free(ptr);
-}
+#include "support_memory.h"
 
 static sy_ctx_options options_for(struct allocator *a)
 {
@@ -93,7 +69,7 @@ static void growth_that_fails_keeps_what_was_there(void **state)
     }
 }
 
-int main(void)
+TEST_GROUP(alloc)
 {
     struct test_list list = {0};
     test_add(&list, "context creation with a failing allocation", creation, NULL);

@@ -110,7 +110,7 @@ static void wrong_arguments(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(no_threads)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_run_on_the_threads_there_are),

@@ -47,30 +47,31 @@ static void sums_have_their_order_and_rounding(void **state)
     const struct syi_kernels *k = &syi_kernels_scalar;
     const float near_one = 1.0f + 0x1p-12f, its_square = -(1.0f + 0x1p-11f);
     float y;
-    k->sum_rows_f32(&y, (const void *const[]){&its_square, &near_one}, (const float[]){1.0f, near_one}, 2, 1);
+    k->sum_rows[SYI_FLOAT_F32](&y, (const void *const[]){&its_square, &near_one},
+                               (const float[]){1.0f, near_one}, 2, 1);
     assert_int_equal(f32_bits(y), 0); /* fused: 2^-24 */
 
     const uint16_t big = bf16_round(256.0), one = bf16_round(1.0);
     uint16_t z;
-    k->sum_rows_bf16(&z, (const void *const[]){&big, &one, &one}, NULL, 3, 1);
+    k->sum_rows[SYI_FLOAT_BF16](&z, (const void *const[]){&big, &one, &one}, NULL, 3, 1);
     assert_int_equal(z, bf16_round(258.0)); /* rounded per row: 256 */
     const uint16_t h[] = {f16_round(2048.0), f16_round(1.0)};
-    k->sum_rows_f16(&z, (const void *const[]){&h[0], &h[1], &h[1]}, NULL, 3, 1);
+    k->sum_rows[SYI_FLOAT_F16](&z, (const void *const[]){&h[0], &h[1], &h[1]}, NULL, 3, 1);
     assert_int_equal(z, f16_round(2050.0));
 
     const float minus_zero = -0.0f, inf = INFINITY;
-    k->sum_rows_f32(&y, (const void *const[]){&minus_zero}, NULL, 1, 1);
+    k->sum_rows[SYI_FLOAT_F32](&y, (const void *const[]){&minus_zero}, NULL, 1, 1);
     assert_int_equal(f32_bits(y), 0); /* +0 plus -0 */
-    k->sum_rows_f32(&y, NULL, NULL, 0, 1);
+    k->sum_rows[SYI_FLOAT_F32](&y, NULL, NULL, 0, 1);
     assert_int_equal(f32_bits(y), 0);
-    k->sum_rows_f32(&y, (const void *const[]){&inf}, (const float[]){0.0f}, 1, 1);
+    k->sum_rows[SYI_FLOAT_F32](&y, (const void *const[]){&inf}, (const float[]){0.0f}, 1, 1);
     assert_int_equal(f32_bits(y), 0x7fc00000u);
 }
 
 static uint32_t dot_bits(const float *a, const float *b, size_t n)
 {
     float dot;
-    syi_kernels_scalar.dot_rows_f32(&dot, a, (const void *const[]){b}, 1, n);
+    syi_kernels_scalar.dot_rows[SYI_FLOAT_F32](&dot, a, (const void *const[]){b}, 1, n);
     return f32_bits(dot);
 }
 
@@ -96,7 +97,7 @@ static void dot_products_have_their_lanes_and_blocks(void **state)
 
     const uint16_t tiny[] = {0x0001, 0x8001}, great[] = {f16_round(1024.0), f16_round(2.0)};
     float dot;
-    syi_kernels_scalar.dot_rows_f16(&dot, tiny, (const void *const[]){great}, 1, 2);
+    syi_kernels_scalar.dot_rows[SYI_FLOAT_F16](&dot, tiny, (const void *const[]){great}, 1, 2);
     assert_int_equal(f32_bits(dot), f32_bits(1022 * 0x1p-24f)); /* subnormal f16 */
 }
 
@@ -202,7 +203,7 @@ static void logarithm_of_a_weight_sum(void **state)
     }
 }
 
-int main(void)
+TEST_GROUP(arithmetic)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(widening_is_exact),

@@ -98,7 +98,7 @@ static void choose(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(backends)
 {
     struct test_list list = {NULL, 0, 0};
     for (size_t i = 0; i < COUNT_OF(rows); i++)

@@ -333,7 +333,7 @@ static int leave(void **state)
     return 0;
 }
 
-int main(void)
+TEST_GROUP(codes)
 {
     enum { MAX_TABLES = 8 };
     static int table[MAX_TABLES];

@@ -95,7 +95,7 @@ static void scales_f32(void **state)
         fill_f32(&rng, weight, 8);
         for (size_t n = 0; n < MAX_N; n += 1 + n / 40) {
             unsigned char *dst = buf_new(n * 4, n % MISALIGN);
-            table(state)->scale_f32(dst, x, weight[n % 8], n);
+            table(state)->scale[SYI_FLOAT_F32](dst, x, weight[n % 8], n);
             for (size_t i = 0; i < n; i++) {
                 uint32_t got;
                 memcpy(&got, dst + i * 4, 4);
@@ -138,12 +138,12 @@ static void scales_16(void (*scale)(void *, const void *, float, size_t), double
 
 static void scales_f16(void **state)
 {
-    scales_16(table(state)->scale_f16, f16_value, f16_round);
+    scales_16(table(state)->scale[SYI_FLOAT_F16], f16_value, f16_round);
 }
 
 static void scales_bf16(void **state)
 {
-    scales_16(table(state)->scale_bf16, bf16_value, bf16_round);
+    scales_16(table(state)->scale[SYI_FLOAT_BF16], bf16_value, bf16_round);
 }
 
 /* ---- Sums of rows and dot products ------------------------------------------------------------------- */
@@ -213,9 +213,7 @@ static float plus_product(float a, double b, double c)
     return (float)((double)a + (double)(float)(b * c));
 }
 
-typedef void (*sum_rows_fn)(void *, const void *const *, const float *, size_t, size_t);
-
-static void expect_sum_of_rows(sum_rows_fn sum_rows, const struct row_type *type, uint64_t *rng,
+static void expect_sum_of_rows(syi_sum_rows_fn *sum_rows, const struct row_type *type, uint64_t *rng,
                                size_t n_rows, size_t n)
 {
     enum { MOST = 20 };
@@ -248,7 +246,7 @@ static void adds_rows(void **state)
 {
     static const size_t counts[] = {0, 1, 2, 3, 4, 7, 8, 9, 20};
     const struct syi_kernels *k = table(state);
-    const sum_rows_fn sum_rows[] = {k->sum_rows_f32, k->sum_rows_f16, k->sum_rows_bf16};
+    syi_sum_rows_fn *const *const sum_rows = k->sum_rows;
     uint64_t rng = 14;
     for (size_t type = 0; type < COUNT_OF(row_types); type++)
         for (size_t c = 0; c < COUNT_OF(counts); c++)
@@ -260,7 +258,7 @@ static void adds_rows(void **state)
 static void adds_all_values_of_16_bits(void **state)
 {
     enum { ALL = 65536 };
-    const sum_rows_fn sum_rows[] = {table(state)->sum_rows_f16, table(state)->sum_rows_bf16};
+    syi_sum_rows_fn *const *const sum_rows = table(state)->sum_rows + SYI_FLOAT_F16;
     static uint16_t x[2][ALL], y[ALL];
     const void *const rows[2] = {x[0], x[1]};
     uint64_t rng = 15;
@@ -310,9 +308,7 @@ struct dots_seen {
     size_t finite, nan, ordered;
 };
 
-typedef void (*dot_rows_fn)(float *, const void *, const void *const *, size_t, size_t);
-
-static void expect_dots(dot_rows_fn dot_rows, const struct row_type *type, uint64_t *rng, size_t n_rows,
+static void expect_dots(syi_dot_rows_fn *dot_rows, const struct row_type *type, uint64_t *rng, size_t n_rows,
                         size_t n, int64_t wild, struct dots_seen *seen)
 {
     unsigned char *a = number_row(rng, type, n, wild), *rows[MOST_DOTS];
@@ -340,7 +336,7 @@ static void multiplies_rows_with_rows(void **state)
 {
     static const size_t long_rows[] = {1000, 8191, 8192, 8193, 16384, 16385, 24600};
     const struct syi_kernels *k = table(state);
-    const dot_rows_fn dot_rows[] = {k->dot_rows_f32, k->dot_rows_f16, k->dot_rows_bf16};
+    syi_dot_rows_fn *const *const dot_rows = k->dot_rows;
     uint64_t rng = 16;
     struct dots_seen seen = {0, 0, 0};
     for (size_t type = 0; type < COUNT_OF(row_types); type++)
@@ -410,7 +406,7 @@ static void makes_keys_f32(void **state)
         memcpy(raw, x, n * 4);
         uint32_t *key = buf_new(n * 4, 0);
         struct syi_key_stats stats = {0, 0};
-        table(state)->keys_f32(key, raw, n, &stats);
+        table(state)->keys[SYI_FLOAT_F32](key, raw, n, &stats);
         expect_keys(key, value, n, &stats);
         buf_free(key);
         buf_free(raw);
@@ -440,12 +436,12 @@ static void makes_keys_16(void (*keys)(uint32_t *, const void *, size_t, struct 
 
 static void makes_keys_f16(void **state)
 {
-    makes_keys_16(table(state)->keys_f16, f16_value);
+    makes_keys_16(table(state)->keys[SYI_FLOAT_F16], f16_value);
 }
 
 static void makes_keys_bf16(void **state)
 {
-    makes_keys_16(table(state)->keys_bf16, bf16_value);
+    makes_keys_16(table(state)->keys[SYI_FLOAT_BF16], bf16_value);
 }
 
 static float exp_of(const struct syi_kernels *k, float t)
@@ -574,11 +570,8 @@ static void sums_exponentials(void **state)
                 syi_kernels_scalar.exp_keys(&want[i], &key, 1, m, inv_t);
             sum += (double)want[i];
         }
-        double (*const sum_exp[])(const void *, size_t, float, float) = {k->sum_exp_f32, k->sum_exp_f16,
-                                                                         k->sum_exp_bf16};
-        double (*const exp_row[])(float *, const void *, size_t, float,
-                                  float) = {k->exp_row_f32, k->exp_row_f16, k->exp_row_bf16};
-        const double rough = sum_exp[round % 3](x, n, m, inv_t), got = exp_row[round % 3](e, x, n, m, inv_t);
+        const double rough = k->sum_exp[round % 3](x, n, m, inv_t),
+                     got = k->exp_row[round % 3](e, x, n, m, inv_t);
         for (size_t i = 0; i < n; i++) {
             assert_true(want[i] < 0x1p-100f ? e[i] >= 0.0f && e[i] < 0x1p-100f
                                             : f32_bits(e[i]) == f32_bits(want[i]));
@@ -774,7 +767,7 @@ static int leave(void **state)
     return 0;
 }
 
-int main(void)
+TEST_GROUP(kernels)
 {
     static const char *const known[] = {"neon", "neon_bf16", "avx2", "avx512"};
     static struct CMUnitTest tests[N_SLOTS * MAX_TABLES];

@@ -128,7 +128,7 @@ static void splits_and_weighs(void **state)
     }
 }
 
-int main(void)
+TEST_GROUP(mass)
 {
     enum { MAX_TABLES = 8 };
     static struct CMUnitTest tests[2 * MAX_TABLES];

@@ -1,6 +1,7 @@
 """Every header compiles alone; the public ones as C11 and C++17 without a warning, under every compiler found."""
 import glob
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -13,6 +14,15 @@ STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I", os
 MPI = [flag for folder in filter(None, os.environ.get("SWITCHYARD_MPI_INCLUDES", "").split(":"))
        for flag in ("-isystem", folder)]
 NCCL = ["-I", os.path.join(ROOT, "tests/nccl/fake"), "-I", os.path.join(ROOT, "tests/mpi")]  # the double
+
+with open(os.path.join(ROOT, "CMakeLists.txt"), encoding="utf-8") as file:
+    TABLES = re.findall(r'^switchyard_isa\((\w+) "([^"]+)"(.*)\)$', file.read(), re.M)  # name, processors, flags
+
+
+def of_table(path):
+    """The kernel table whose header this is; ""."""
+    names = [name for name, _, _ in TABLES if re.match(rf"src/kernels/{name}\b|src/kernels/{name}_", path)]
+    return max(names, key=len, default="")
 
 
 def compile_alone(compiler, flags, include, suffix, twice=True):
@@ -30,7 +40,8 @@ class PublicHeader(unittest.TestCase):
         if not shutil.which(compiler):
             self.skipTest(f"no {compiler}")
         for header in ("switchyard.h", "switchyard_inline.h", "switchyard_dlpack.h", "switchyard_describe.h",
-                       "switchyard_transport.h", "switchyard_nccl.h", *(["switchyard_mpi.h"] if MPI else [])):
+                       "switchyard_transport.h", "switchyard_cuda_tools.h", "switchyard_nccl.h",
+                       *(["switchyard_mpi.h"] if MPI else [])):
             for dlpack in ([], ["-DSY_NO_DLPACK_HEADER"]):
                 with self.subTest(header, dlpack=dlpack):
                     flags = [f"-std={standard}", *STRICT, *dlpack, *(MPI if header == "switchyard_mpi.h" else []),
@@ -78,15 +89,27 @@ class LayerHeaders(unittest.TestCase):
 
 class InternalHeaders(unittest.TestCase):
     def test_each_compiles_alone(self):
-        compiler = os.environ.get("SWITCHYARD_CC", "cc")
+        self.check(os.environ.get("SWITCHYARD_CC", "cc"), [], lambda path: not of_table(path))
+
+    def test_each_of_a_kernel_table(self):
+        """With the table's own flags, by a compiler for its processors."""
+        for name, processors, flags in TABLES:
+            foreign = "" if re.fullmatch(processors, platform.machine()) else f"{processors.split('|')[0]}-linux-gnu-"
+            with self.subTest(name):
+                if any(of_table(path) == name for path in sources((".h",))):
+                    if not shutil.which(f"{foreign}gcc"):
+                        self.skipTest(f"no {foreign}gcc")
+                    self.check(f"{foreign}gcc", flags.split(), lambda path: of_table(path) == name)
+
+    def check(self, compiler, table_flags, wanted):
         folders = [".", "src", "cli", "bench", "tests"]
-        flags = ["-std=c11", *STRICT, *MPI, "-D_POSIX_C_SOURCE=200809L"]
+        flags = ["-std=c11", *STRICT, *MPI, "-D_POSIX_C_SOURCE=200809L", *table_flags]
         for folder in folders:
             flags += ["-I", os.path.join(ROOT, folder)]
         for layer in sorted(glob.glob(os.path.join(ROOT, "compat/*/include"))):
             flags += ["-I", layer]
         headers = [path for path in sources((".h",)) if not path.startswith(("include/", "python/", "tests/cuda/emulator/"))  # Python.h; C++
-                   and (MPI or not path.startswith(("mpi/", "tests/mpi/")))]
+                   and (MPI or not path.startswith(("transports/mpi/", "tests/mpi/"))) and wanted(path)]
         self.assertTrue(headers)
         for path in headers:
             with self.subTest(path):

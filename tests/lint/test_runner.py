@@ -111,7 +111,7 @@ class NoVenv(unittest.TestCase):
 class Torch(unittest.TestCase):
     """Which PyTorch the venv gets: the newest that comes without CUDA's packages."""
 
-    def install(self, offers, asked=""):
+    def install(self, offers, asked="", machine="aarch64"):
         """(what is said, what is installed) where the index offers these resolutions of requirements."""
         installed = []
 
@@ -127,6 +127,7 @@ class Torch(unittest.TestCase):
             return 0, ""
 
         with unittest.mock.patch.object(python_env, "pip", pip), \
+                unittest.mock.patch.object(python_env.platform, "machine", lambda: machine), \
                 unittest.mock.patch.dict(os.environ, {"SWITCHYARD_TORCH": asked}):
             return python_env.install_torch(), installed
 
@@ -142,6 +143,12 @@ class Torch(unittest.TestCase):
         said, installed = self.install({candidate: ["torch", "nvidia-nccl-cu12"] for candidate in python_env.TORCH})
         self.assertEqual(installed, [])
         self.assertIn("CUDA", said)
+
+    def test_the_index_is_not_asked_for_x86_64(self):
+        said, installed = self.install({"torch>=2.4": ["torch"]}, machine="x86_64")
+        self.assertEqual(installed, [])
+        self.assertIn("SWITCHYARD_TORCH", said)
+        self.assertEqual(self.install({}, "torch==2.8.0", "x86_64"), ("", ["torch==2.8.0"]))
 
     def test_an_index_without_it_is_reported(self):
         self.assertEqual(self.install({}), ("the index offers none for this platform", []))

@@ -41,7 +41,7 @@ struct cases {
     const struct variant *variant;
 };
 
-/* Nobody leaves the loop early: the others would wait. */
+/* No process leaves the loop early: the others would wait. */
 static void test_cases(void **state)
 {
     const struct cases *const c = *state;
@@ -142,7 +142,7 @@ static const struct mistake {
     {"another mapping", other_mapping, SY_ERR_MISMATCH, true},
 };
 
-/* The culprit makes its mistake; all hear the same, nobody's output changes, and the next call works. */
+/* The culprit makes its mistake; all return the same, no output changes, and the next call works. */
 static void test_mistakes(void **state)
 {
     const struct mistake *const wrong = *state;
@@ -223,7 +223,7 @@ static void test_absent_process(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(all_to_all)
 {
     struct test_list list = {0};
     ranks_begin();

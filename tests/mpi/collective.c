@@ -135,7 +135,7 @@ static void test_little_shared_memory(void **state)
         fail_msg("shared %d, small %d, large %d, shared then %d: %s", shared, small, large, then, why);
 }
 
-int main(int argc, char **argv)
+TEST_GROUP(collective)
 {
     struct test_list list = {0};
     ranks_begin();

@@ -6,7 +6,7 @@
 
 #include <time.h>
 
-/* What one process asks for. */
+/* What one process requests. */
 struct ask {
     sy_mesh mesh;
     MPI_Comm on;
@@ -25,7 +25,7 @@ static bool is_last(void)
     return this_rank == n_ranks - 1;
 }
 
-/* Asks; fails unless all processes are told the same and the sentence says it. */
+/* Creates; fails unless all processes return the same status and the sentence has the text. */
 static void rejected(struct ask *ask, sy_status want, const char *says)
 {
     char text[300] = "unchanged";
@@ -330,7 +330,7 @@ static void test_two_groups(void **state)
     MPI_Comm_free(&half);
 }
 
-/* The n-th allocation fails in the last process, for every n: nobody keeps anything. */
+/* The n-th allocation fails in the last process, for every n: no process keeps anything. */
 static void test_no_memory(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void test_no_memory(void **state)
     assert_true(n_failed >= 2);
 }
 
-int main(void)
+TEST_GROUP(create)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_mesh),

@@ -602,7 +602,7 @@ static void test_stopped(void **state)
         assert_int_equal(second, SY_ERR_COMM);
 }
 
-int main(void)
+TEST_GROUP(device)
 {
     static const bool no_shared[] = {false, true};
     struct test_list list = {0};

@@ -9,7 +9,7 @@
 
 static struct allocator left; /* a comm leaves its memory behind where it cannot ask the others */
 
-int main(int argc, char **argv)
+TEST_GROUP(finalised)
 {
     sy_ctx *ctx = NULL;
     sy_comm *comms[2] = {NULL, NULL};

@@ -8,6 +8,8 @@
 
 #include <switchyard_mpi.h>
 
+#include "groups.h"
+
 static int n_failed;
 
 /* `number` counts the tests; process 0 reports. Later failures of other processes show in the exit status. */
@@ -28,7 +30,7 @@ static bool running(void)
     return begun && !ended;
 }
 
-int main(int argc, char **argv)
+TEST_GROUP(init)
 {
     char text[200] = "";
     sy_comm *comm = NULL;

@@ -10,7 +10,7 @@
 
 #include <signal.h>
 
-int main(int argc, char **argv)
+TEST_GROUP(killed)
 {
     ranks_begin();
     const bool stops = argc > 2 && strcmp(argv[2], "stop") == 0;
@@ -36,7 +36,7 @@ int main(int argc, char **argv)
     sy_request *request = NULL;
     if (mesh_call_start(ctx, comm, call, &request) != SY_OK)
         return 2;
-    if (this_rank == n_ranks - 1) /* it has told the others that it comes */
+    if (this_rank == n_ranks - 1) /* it has sent the others its header */
         raise(stops ? SIGSTOP : SIGKILL);
     const sy_status status = sy_request_wait(request, SY_PHASE_DONE);
     /* Its rows may all have been on their way. The next call needs it again. */

@@ -23,7 +23,7 @@ static void say(const char *text)
         return;
 }
 
-/* The test is over for this process; where it stands goes to the report. */
+/* The test is over for this process; its place goes to the report. */
 static void trapped(int signal_number)
 {
     char line[300];
@@ -75,7 +75,7 @@ static void run_one(const struct CMUnitTest *test)
     verdict.skipped = strstr(verdict.text, "# SKIP") != NULL;
 }
 
-/* Process 0 tells what all of them found. */
+/* Process 0 reports what all of them found. */
 static int report(const struct CMUnitTest *test, size_t number)
 {
     int failed = 0;

@@ -43,5 +43,5 @@ sy_status ranks_comm(sy_comm **comm, sy_mesh mesh, const sy_comm_options *option
 
 sy_transport ranks_transport(sy_mesh mesh)
 {
-    return open_transport(mesh, NULL)->transport;
+    return open_transport(mesh, NULL)->common.transport;
 }

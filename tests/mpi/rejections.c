@@ -65,7 +65,7 @@ static void test_spoiled(void **state)
         fail_msg("%s", why);
 }
 
-int main(void)
+TEST_GROUP(rejections)
 {
     static struct spoiled spoiled[MESH_REJECTIONS * REJECTION_DEVICES * 2];
     struct test_list list = {0};

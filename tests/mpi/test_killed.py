@@ -12,15 +12,15 @@ import mpirun
 
 LIMIT_SECONDS = 800  # it hangs; less than the runner waits for a line
 MPIRUN = os.environ.get("SWITCHYARD_MPIRUN")
-PROGRAM = os.environ.get("SWITCHYARD_MPI_KILLED")
+PROGRAM = os.environ.get("SWITCHYARD_MPI_TESTS")
 DEVICE = os.environ.get("SWITCHYARD_EMULATED_CUDA")
 
 
-@unittest.skipUnless(MPIRUN and PROGRAM, "SWITCHYARD_MPIRUN and SWITCHYARD_MPI_KILLED name programs")
+@unittest.skipUnless(MPIRUN and PROGRAM, "SWITCHYARD_MPIRUN and SWITCHYARD_MPI_TESTS name programs")
 class Killed(unittest.TestCase):
     def check(self, processes, way):
         with tempfile.TemporaryFile("w+", errors="replace") as output:
-            job = mpirun.start(MPIRUN, processes, [PROGRAM, way], stdout=output, stderr=subprocess.STDOUT)
+            job = mpirun.start(MPIRUN, processes, [PROGRAM, "killed", way], stdout=output, stderr=subprocess.STDOUT)
             code, stopped = mpirun.wait(job, LIMIT_SECONDS)
             output.seek(0)
             text = output.read()

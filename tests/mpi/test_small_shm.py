@@ -12,7 +12,7 @@ import mpirun
 
 LIMIT_SECONDS = 800  # it hangs; less than the runner waits for a line
 MPIRUN = os.environ.get("SWITCHYARD_MPIRUN")
-PROGRAM = os.environ.get("SWITCHYARD_MPI_COLLECTIVE")
+PROGRAM = os.environ.get("SWITCHYARD_MPI_TESTS")
 SMALL = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=24m tmpfs /dev/shm && exec "$0" "$@"']
 
 
@@ -20,12 +20,12 @@ def can_mount():
     return shutil.which("unshare") and subprocess.run([*SMALL, "true"], capture_output=True, check=False).returncode == 0
 
 
-@unittest.skipUnless(MPIRUN and PROGRAM, "SWITCHYARD_MPIRUN and SWITCHYARD_MPI_COLLECTIVE name programs")
+@unittest.skipUnless(MPIRUN and PROGRAM, "SWITCHYARD_MPIRUN and SWITCHYARD_MPI_TESTS name programs")
 @unittest.skipUnless(can_mount(), "this machine lets us mount no file system of our own")
 class SmallSharedMemory(unittest.TestCase):
     def check(self, processes):
         with tempfile.TemporaryFile("w+", errors="replace") as output:
-            job = subprocess.Popen([*SMALL, MPIRUN, "-n", str(processes), PROGRAM, "small"], env=mpirun.environment(),
+            job = subprocess.Popen([*SMALL, MPIRUN, "-n", str(processes), PROGRAM, "collective", "small"], env=mpirun.environment(),
                                    stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                                    start_new_session=True)
             code, stopped = mpirun.wait(job, LIMIT_SECONDS)

@@ -19,8 +19,8 @@ static size_t share_of(int position, size_t bytes)
 
 static void gather_and_check(struct syi_mpi *mpi, int channel, sy_axis axis, size_t bytes, bool ragged)
 {
-    const int n = syi_mpi_group_size(mpi, axis);
-    const int own = position_of(mpi->transport.mesh, axis, this_rank);
+    const int n = syi_common_group_size(&mpi->common, axis);
+    const int own = position_of(mpi->common.transport.mesh, axis, this_rank);
     size_t counts[64] = {0};
     size_t total = 0;
     for (int p = 0; p < n; p++)
@@ -30,13 +30,14 @@ static void gather_and_check(struct syi_mpi *mpi, int channel, sy_axis axis, siz
     for (size_t i = 0; i < counts[own]; i++)
         send[i] = byte_of(this_rank, channel, (int64_t)i);
     sy_transport_ticket ticket;
-    expect_ok(mpi, mpi->transport.gather(mpi, channel, axis, send, counts[own], total > 0 ? recv : NULL,
-                                         ragged ? counts : NULL, &ticket));
+    expect_ok(mpi, mpi->common.transport.gather(mpi, channel, axis, send, counts[own],
+                                                total > 0 ? recv : NULL, ragged ? counts : NULL, &ticket));
     finish(mpi, &ticket, 1);
     const unsigned char *at = recv;
     for (int p = 0; p < n; at += counts[p], p++)
         for (size_t i = 0; i < counts[p]; i++)
-            if (at[i] != byte_of(device_at(mpi->transport.mesh, axis, this_rank, p), channel, (int64_t)i))
+            if (at[i] !=
+                byte_of(device_at(mpi->common.transport.mesh, axis, this_rank, p), channel, (int64_t)i))
                 fail_msg("channel %d, axis %d: byte %zu of position %d is %d", channel, (int)axis, i, p,
                          at[i]);
     buf_free(send);
@@ -83,17 +84,17 @@ static void test_channels_have_orders_of_their_own(void **state)
     for (int i = 0; i < 4; i++) {
         const int which = (i + this_rank) % 4;
         mine[which] = this_rank * 10 + which;
-        expect_ok(mpi, mpi->transport.gather(mpi, which % 2 ? SY_CHANNEL_TABLE : SY_CHANNEL_HEADER,
-                                             which / 2 ? SY_AXIS_ALL : SY_AXIS_1, &mine[which],
-                                             sizeof mine[which], got[which], NULL, &tickets[which]));
+        expect_ok(mpi, mpi->common.transport.gather(mpi, which % 2 ? SY_CHANNEL_TABLE : SY_CHANNEL_HEADER,
+                                                    which / 2 ? SY_AXIS_ALL : SY_AXIS_1, &mine[which],
+                                                    sizeof mine[which], got[which], NULL, &tickets[which]));
     }
     finish(mpi, tickets, 4);
     for (int which = 0; which < 4; which++)
-        for (int p = 0; p < syi_mpi_group_size(mpi, which / 2 ? SY_AXIS_ALL : SY_AXIS_1); p++)
-            assert_int_equal(
-                got[which][p],
-                device_at(mpi->transport.mesh, which / 2 ? SY_AXIS_ALL : SY_AXIS_1, this_rank, p) * 10 +
-                    which);
+        for (int p = 0; p < syi_common_group_size(&mpi->common, which / 2 ? SY_AXIS_ALL : SY_AXIS_1); p++)
+            assert_int_equal(got[which][p], device_at(mpi->common.transport.mesh,
+                                                      which / 2 ? SY_AXIS_ALL : SY_AXIS_1, this_rank, p) *
+                                                    10 +
+                                                which);
     close_transport(mpi, NULL);
 }
 
@@ -107,8 +108,8 @@ static void test_many_gathers_at_a_time(void **state)
     struct syi_mpi *const mpi = open_transport((sy_mesh){1, n_ranks}, NULL);
     for (int i = 0; i < MANY; i++) {
         mine[i] = 1000 * this_rank + i;
-        expect_ok(mpi, mpi->transport.gather(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, &mine[i], sizeof mine[i],
-                                             got[i], NULL, &tickets[i]));
+        expect_ok(mpi, mpi->common.transport.gather(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, &mine[i],
+                                                    sizeof mine[i], got[i], NULL, &tickets[i]));
     }
     for (int i = 0; i < MANY; i++)
         turned[i] = tickets[(37 * i + 11 * this_rank) % MANY];
@@ -129,10 +130,11 @@ static void test_a_fence_waits_for_all(void **state)
     if (this_rank == 0)
         for (int r = 1; r < n_ranks; r++)
             MPI_Recv(NULL, 0, MPI_BYTE, r, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    expect_ok(mpi, mpi->transport.gather(mpi, SY_CHANNEL_FENCE, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket));
+    expect_ok(mpi,
+              mpi->common.transport.gather(mpi, SY_CHANNEL_FENCE, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket));
     for (int i = 0; this_rank != 0 && i < 100; i++) {
         bool done = true;
-        expect_ok(mpi, mpi->transport.test(mpi, &ticket, &done));
+        expect_ok(mpi, mpi->common.transport.test(mpi, &ticket, &done));
         assert_false(done);
     }
     if (this_rank != 0)
@@ -162,7 +164,7 @@ static int64_t rows_of(uint64_t seed, int p, int q)
     return n >= MOST_ROWS ? 0 : n;
 }
 
-/* Where row i of p for q lies: any order, and the same row may be sent to several. */
+/* The place of row i of p for q: any order, and the same row may be sent to several. */
 static int32_t source_row(uint64_t seed, int p, int q, int i)
 {
     uint64_t state = seed ^ (uint64_t)((p * 64 + q) * 64 + i) * 7919;
@@ -192,7 +194,7 @@ static void trade_lists(struct trade *t, uint64_t seed, bool dense)
             t->recv[q].base = t->to + (size_t)q * MOST_ROWS * t->stride;
         }
     }
-    /* What is for itself is not among them, whatever stands there. */
+    /* What is for itself is not among them, whatever is there. */
     t->send[x->position].n = t->recv[x->position].n = MOST_ROWS;
 }
 
@@ -210,8 +212,8 @@ static struct trade *trade_new(const struct syi_mpi *mpi, uint64_t seed, sy_axis
         for (size_t c = 0; c < t->row_bytes; c++)
             t->from[(size_t)r * t->stride + c] = byte_of(this_rank, r, (int64_t)c);
     t->x = (sy_transport_exchange){.axis = axis,
-                                   .n_positions = syi_mpi_group_size(mpi, axis),
-                                   .position = position_of(mpi->transport.mesh, axis, this_rank),
+                                   .n_positions = syi_common_group_size(&mpi->common, axis),
+                                   .position = position_of(mpi->common.transport.mesh, axis, this_rank),
                                    .send = t->send,
                                    .recv = t->recv};
     t->x.number = rng_below(&state, 3) == 0 ? UINT64_MAX - seed : (uint64_t)rng_below(&state, INT64_MAX);
@@ -231,7 +233,7 @@ static void trade_check(const struct syi_mpi *mpi, struct trade *t, uint64_t see
     for (int p = 0; p < t->x.n_positions; p++)
         for (int64_t i = 0; p != t->x.position && i < t->recv[p].n; i++) {
             const int64_t row = t->recv[p].rows != NULL ? target_row(p, (int)i) : p * MOST_ROWS + i;
-            const int device = device_at(mpi->transport.mesh, t->x.axis, this_rank, p);
+            const int device = device_at(mpi->common.transport.mesh, t->x.axis, this_rank, p);
             const int32_t source = source_row(seed, p, t->x.position, (int)i);
             for (size_t c = 0; c < t->row_bytes; c++)
                 want[(size_t)row * t->stride + c] = byte_of(device, source, (int64_t)c);
@@ -258,7 +260,7 @@ static void trades(size_t longest, uint64_t n_tags)
         for (uint64_t seed = 1; seed <= 24; seed++) {
             struct trade *const t = trade_new(mpi, seed, axes[seed % 3], seed % 4 == 0);
             sy_transport_ticket ticket;
-            expect_ok(mpi, mpi->transport.exchange(mpi, &t->x, &ticket));
+            expect_ok(mpi, mpi->common.transport.exchange(mpi, &t->x, &ticket));
             finish(mpi, &ticket, 1);
             trade_check(mpi, t, seed);
             trade_free(t);
@@ -297,7 +299,7 @@ static void many_at_a_time(uint64_t n_tags)
     for (int i = 0; i < AT_A_TIME; i++) {
         all[i] = trade_new(mpi, (uint64_t)i + 100, axes[i % 3], false);
         all[i]->x.number = (uint64_t)i + UINT32_MAX - 2;
-        expect_ok(mpi, mpi->transport.exchange(mpi, &all[i]->x, &tickets[i]));
+        expect_ok(mpi, mpi->common.transport.exchange(mpi, &all[i]->x, &tickets[i]));
     }
     finish(mpi, tickets, AT_A_TIME);
     for (int i = 0; i < AT_A_TIME; i++) {
@@ -323,7 +325,7 @@ static void test_warm_paths_allocate_nothing(void **state)
     for (int round = 0; round < 4; round++) {
         struct trade *const t = trade_new(mpi, 7, SY_AXIS_ALL, false);
         sy_transport_ticket ticket;
-        expect_ok(mpi, mpi->transport.exchange(mpi, &t->x, &ticket));
+        expect_ok(mpi, mpi->common.transport.exchange(mpi, &t->x, &ticket));
         finish(mpi, &ticket, 1);
         gather_and_check(mpi, SY_CHANNEL_TABLE, SY_AXIS_ALL, 64, true);
         gather_and_check(mpi, SY_CHANNEL_HEADER, SY_AXIS_0, 64, false);
@@ -340,7 +342,8 @@ static void test_warm_paths_allocate_nothing(void **state)
 static void fence(struct syi_mpi *mpi)
 {
     sy_transport_ticket ticket;
-    expect_ok(mpi, mpi->transport.gather(mpi, SY_CHANNEL_FENCE, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket));
+    expect_ok(mpi,
+              mpi->common.transport.gather(mpi, SY_CHANNEL_FENCE, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket));
     finish(mpi, &ticket, 1);
 }
 
@@ -354,18 +357,18 @@ static sy_status share_all(struct syi_mpi *mpi, size_t bytes, void **base, void 
 {
     unsigned char mine[SY_SHARE_TOKEN_BYTES];
     unsigned char all[64 * SY_SHARE_TOKEN_BYTES];
-    sy_status st = mpi->transport.share(mpi, bytes, mine, segment);
+    sy_status st = mpi->common.transport.share(mpi, bytes, mine, segment);
     assert_true((st == SY_OK) == (*segment != NULL));
     int ok = st == SY_OK;
     MPI_Allreduce(MPI_IN_PLACE, &ok, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
     MPI_Allgather(mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
     if (ok)
-        st = mpi->transport.attach(mpi, *segment, all, base);
+        st = mpi->common.transport.attach(mpi, *segment, all, base);
     MPI_Barrier(MPI_COMM_WORLD);
     if (ok && st == SY_OK)
-        mpi->transport.settle(mpi, *segment);
+        mpi->common.transport.settle(mpi, *segment);
     else if (*segment != NULL)
-        mpi->transport.unshare(mpi, *segment);
+        mpi->common.transport.unshare(mpi, *segment);
     return ok ? st : SY_ERR_NOMEM;
 }
 
@@ -374,7 +377,7 @@ static void test_shared_memory(void **state)
     (void)state;
     struct counted memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
-    if (mpi->transport.share == NULL)
+    if (mpi->common.transport.share == NULL)
         skip_because("this transport shares no memory");
     void *segments[3];
     void *base[3][64];
@@ -394,9 +397,9 @@ static void test_shared_memory(void **state)
             }
         fence(mpi);
     }
-    mpi->transport.unshare(mpi, segments[1]);
+    mpi->common.transport.unshare(mpi, segments[1]);
     fence(mpi);
-    mpi->transport.unshare(mpi, segments[0]); /* the last one goes with the transport */
+    mpi->common.transport.unshare(mpi, segments[0]); /* the last one goes with the transport */
     close_transport(mpi, &memory);
 }
 
@@ -406,7 +409,7 @@ static void test_too_much_shared_memory(void **state)
     (void)state;
     struct counted memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
-    if (mpi->transport.share == NULL)
+    if (mpi->common.transport.share == NULL)
         skip_because("this transport shares no memory");
     static const size_t too_much[] = {SIZE_MAX - 7, (size_t)PTRDIFF_MAX / 2, (size_t)1 << 50};
     for (size_t i = 0; i < COUNT_OF(too_much); i++) {
@@ -415,7 +418,7 @@ static void test_too_much_shared_memory(void **state)
         void *base[64];
         assert_int_equal(share_all(mpi, mine ? too_much[i] : 100, base, &segment), SY_ERR_NOMEM);
         if (mine)
-            assert_non_null(strstr(mpi->transport.error(mpi), "bytes cannot be shared: "));
+            assert_non_null(strstr(mpi->common.transport.error(mpi), "bytes cannot be shared: "));
         expect_ok(mpi, share_all(mpi, 100, base, &segment));
     }
     close_transport(mpi, &memory);
@@ -438,7 +441,7 @@ static void test_signals_during_allocation(void **state)
 {
     (void)state;
     struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
-    if (mpi->transport.share == NULL)
+    if (mpi->common.transport.share == NULL)
         skip_because("this transport shares no memory");
     void *segment;
     void *base[64];
@@ -455,19 +458,19 @@ static void test_memory_of_others(void **state)
 {
     (void)state;
     struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
-    if (mpi->transport.share == NULL)
+    if (mpi->common.transport.share == NULL)
         skip_because("this transport shares no memory");
     unsigned char tokens[64 * SY_SHARE_TOKEN_BYTES];
     unsigned char mine[SY_SHARE_TOKEN_BYTES];
     void *segment;
     void *base[64];
-    expect_ok(mpi, mpi->transport.share(mpi, 100, mine, &segment));
+    expect_ok(mpi, mpi->common.transport.share(mpi, 100, mine, &segment));
     mine[8] ^= this_rank == 0; /* after the size */
     MPI_Allgather(mine, sizeof mine, MPI_BYTE, tokens, sizeof mine, MPI_BYTE, MPI_COMM_WORLD);
-    const sy_status status = mpi->transport.attach(mpi, segment, tokens, base);
+    const sy_status status = mpi->common.transport.attach(mpi, segment, tokens, base);
     assert_int_equal(status, this_rank == 0 ? SY_OK : SY_ERR_NOMEM);
     MPI_Barrier(MPI_COMM_WORLD);
-    mpi->transport.unshare(mpi, segment);
+    mpi->common.transport.unshare(mpi, segment);
     close_transport(mpi, NULL);
 }
 
@@ -480,7 +483,7 @@ static void test_no_memory_for_a_transport(void **state)
     struct counted memory = {.fail = this_rank == n_ranks - 1 ? 1 : 0};
     const sy_comm_options options = {.alloc = counted_alloc, .dealloc = counted_free, .alloc_user = &memory};
     struct syi_mpi *mpi;
-    char sentence[SYI_MPI_SENTENCE] = "";
+    char sentence[SYI_SENTENCE] = "";
     assert_int_equal(syi_mpi_open(&mpi, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options, SY_OK, sentence),
                      SY_ERR_NOMEM);
     assert_null(mpi);
@@ -498,9 +501,9 @@ static void test_no_memory_for_a_ticket(void **state)
     for (int ahead = 1; ahead <= 2; ahead++) { /* a ticket; its requests */
         memory.fail = memory.made + ahead;
         const sy_status status =
-            mpi->transport.gather(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket);
+            mpi->common.transport.gather(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket);
         assert_int_equal(status, SY_ERR_NOMEM);
-        assert_non_null(strstr(mpi->transport.error(mpi), "no memory"));
+        assert_non_null(strstr(mpi->common.transport.error(mpi), "no memory"));
     }
     memory.fail = 0;
     gather_and_check(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, 8, true);
@@ -528,19 +531,19 @@ static void test_errors_of_mpi_are_reported(void **state)
                                      .chunk_bytes = 1000,
                                      .num_links = 1};
     sy_transport_ticket ticket;
-    expect_ok(mpi, mpi->transport.exchange(mpi, &x, &ticket));
+    expect_ok(mpi, mpi->common.transport.exchange(mpi, &x, &ticket));
     sy_status status = SY_OK;
     for (bool done = false; status == SY_OK && !done;)
-        status = mpi->transport.test(mpi, &ticket, &done);
+        status = mpi->common.transport.test(mpi, &ticket, &done);
     assert_int_equal(status, this_rank == 1 ? SY_ERR_COMM : SY_OK);
     if (this_rank == 1)
-        assert_non_null(strstr(mpi->transport.error(mpi), "mpi: a transfer failed: "));
+        assert_non_null(strstr(mpi->common.transport.error(mpi), "mpi: a transfer failed: "));
     MPI_Barrier(MPI_COMM_WORLD);
-    mpi->transport.destroy(mpi, true);
+    mpi->common.transport.destroy(mpi, true);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
-int main(void)
+TEST_GROUP(transport)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gathers),

@@ -35,18 +35,18 @@ struct syi_mpi *open_transport(sy_mesh mesh, struct counted *memory)
                                      .dealloc = memory != NULL ? counted_free : plain_free,
                                      .alloc_user = memory};
     struct syi_mpi *mpi;
-    char sentence[SYI_MPI_SENTENCE] = "";
+    char sentence[SYI_SENTENCE] = "";
     const sy_status status = syi_mpi_open(&mpi, MPI_COMM_WORLD, mesh, &options, SY_OK, sentence);
     if (status != SY_OK)
         fail_msg("%s: %s", sy_status_name(status), sentence);
-    assert_int_equal(mpi->transport.device, this_rank);
-    assert_string_equal(mpi->transport.error(mpi), "");
+    assert_int_equal(mpi->common.transport.device, this_rank);
+    assert_string_equal(mpi->common.transport.error(mpi), "");
     return mpi;
 }
 
 void close_transport(struct syi_mpi *mpi, struct counted *memory)
 {
-    mpi->transport.destroy(mpi, false);
+    mpi->common.transport.destroy(mpi, false);
     if (memory != NULL)
         assert_int_equal(memory->alive, 0);
 }
@@ -68,7 +68,7 @@ int device_at(sy_mesh mesh, sy_axis axis, int device, int position)
 void expect_ok(struct syi_mpi *mpi, sy_status status)
 {
     if (status != SY_OK)
-        fail_msg("%s: %s", sy_status_name(status), mpi->transport.error(mpi));
+        fail_msg("%s: %s", sy_status_name(status), mpi->common.transport.error(mpi));
 }
 
 void finish(struct syi_mpi *mpi, sy_transport_ticket *tickets, int n)
@@ -79,7 +79,7 @@ void finish(struct syi_mpi *mpi, sy_transport_ticket *tickets, int n)
             bool done = false;
             if (tickets[i].of_transport == NULL)
                 continue;
-            expect_ok(mpi, mpi->transport.test(mpi, &tickets[i], &done));
+            expect_ok(mpi, mpi->common.transport.test(mpi, &tickets[i], &done));
             open += !done;
             assert_true(done == (tickets[i].of_transport == NULL));
         }

@@ -4,9 +4,9 @@
 
 #include "ranks.h"
 
-#include "mpi/transport.h"
+#include "transports/mpi/transport.h"
 
-/* Memory that counts, and fails when it is told to. */
+/* Memory that counts, and fails on request. */
 struct counted {
     int64_t made;  /* allocations so far */
     int64_t alive; /* not yet freed */
@@ -29,7 +29,7 @@ void finish(struct syi_mpi *mpi, sy_transport_ticket *tickets, int n);
 /* Fails with the transport's sentence. */
 void expect_ok(struct syi_mpi *mpi, sy_status status);
 
-/* A byte that tells where it comes from. */
+/* A byte that identifies its origin. */
 unsigned char byte_of(int64_t device, int64_t row, int64_t column);
 
 #endif

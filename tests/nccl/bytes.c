@@ -4,7 +4,7 @@
 #include "comm/comm.h"
 #include "mesh_cases.h"
 #include "support.h"
-#include "nccl/transport.h"
+#include "transports/nccl/transport.h"
 #include "ranks_nccl.h"
 
 static uint64_t sent_bytes(const sy_comm *comm)
@@ -108,7 +108,7 @@ static void test_bytes(void **state)
     assert_true(total > 0);
 }
 
-int main(void)
+TEST_GROUP(bytes)
 {
     static const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes)};
     ranks_begin();

@@ -251,7 +251,7 @@ static void test_absent_process(void **state)
     ncclCommAbort(nccl);
 }
 
-int main(void)
+TEST_GROUP(create)
 {
     struct test_list list = {0};
     ranks_begin();

@@ -20,7 +20,7 @@ static void expect(bool good, const char *what, sy_status status, const sy_ctx *
     _exit(3);
 }
 
-int main(int argc, char **argv)
+TEST_GROUP(killed)
 {
     const bool rows = argc > 1 && strcmp(argv[1], "rows") == 0;
     const bool stops = argc > 2 && strcmp(argv[2], "stop") == 0;

@@ -5,7 +5,7 @@
  */
 #include "ranks_nccl.h"
 
-#include "nccl/transport.h"
+#include "transports/nccl/transport.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -154,10 +154,10 @@ static void plain_free(void *user, void *data)
 sy_transport ranks_transport(sy_mesh mesh)
 {
     struct syi_nccl *made = NULL;
-    char sentence[SYI_NCCL_SENTENCE] = "";
+    char sentence[SYI_SENTENCE] = "";
     const sy_nccl_options o = {.comm = {.alloc = plain_alloc, .dealloc = plain_free}};
     const sy_status status = syi_nccl_open(&made, ranks_nccl, mesh, &o, SY_OK, sentence);
     if (status != SY_OK)
         fail_msg("%s: %s", sy_status_name(status), sentence);
-    return made->transport;
+    return made->common.transport;
 }

@@ -481,7 +481,7 @@ static void fault_is_filled_to_the_callers_size(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(ctx)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(create_with_defaults),

@@ -124,7 +124,7 @@ static void without_a_device(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(ctx_device)
 {
     struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(rows); i++)

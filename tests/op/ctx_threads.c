@@ -349,7 +349,7 @@ static void most_operators_use_the_pool(void **state)
     assert_true(n_pooled >= 2 * (TEST_CALLS - 6));
 }
 
-int main(void)
+TEST_GROUP(ctx_threads)
 {
     struct test_list list = {0};
     made_split(true);

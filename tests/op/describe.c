@@ -387,7 +387,7 @@ static void meshes_by_description(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(describe)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_and_names),     cmocka_unit_test(types_and_kinds),

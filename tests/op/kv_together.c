@@ -1,55 +1,10 @@
 /*
- * KV caches beyond a call and its oracle (tests/case/kv_*.c): several operators together, names and sizes of formats and planes,
+ * KV caches beyond a call and its oracle (tests/case/kv_*.c): names and sizes of formats and planes,
  * which memory planes may share.
  */
 #include "support.h"
 
 #define L(...) ((const int64_t[]){__VA_ARGS__})
-
-/* Tokens of two sequences are written in any order; gathered by position, each sequence is whole again. */
-static void slots_scatter_gather(void **state)
-{
-    (void)state;
-    enum { S = 3, TOKENS = 7, BLOCKS = 7, N = 2 * TOKENS };
-    int32_t table[2][3] = {{6, 1, 4}, {0, 5, 2}}, batch[N], position[N], slots[N], rows[N],
-            indices[2][TOKENS], cache[BLOCKS * S] = {0}, out[2][TOKENS];
-    for (int i = 0; i < N; i++) {
-        const int token = i * 5 % N;
-        batch[i] = token / TOKENS;
-        position[i] = token % TOKENS;
-        rows[i] = 100 * batch[i] + position[i];
-        indices[i / TOKENS][i % TOKENS] = i % TOKENS;
-    }
-    const DLTensor t = sy_tensor(table, SY_I32, 2, (int64_t[]){2, 3}),
-                   b = sy_tensor(batch, SY_I32, 1, (int64_t[]){N}),
-                   p = sy_tensor(position, SY_I32, 1, (int64_t[]){N}),
-                   s = sy_tensor(slots, SY_I32, 1, (int64_t[]){N}),
-                   r = sy_tensor(rows, SY_I32, 2, (int64_t[]){N, 1}),
-                   c = sy_tensor(cache, SY_I32, 3, (int64_t[]){BLOCKS, S, 1}),
-                   i = sy_tensor(indices, SY_I32, 2, (int64_t[]){2, TOKENS}),
-                   o = sy_tensor(out, SY_I32, 3, (int64_t[]){2, TOKENS, 1});
-    sy_ctx *ctx = test_contexts[1];
-    expect_status(ctx,
-                  sy_kv_slots(ctx, &(sy_kv_slots_args){.batch = &b,
-                                                       .position = &p,
-                                                       .block_table = &t,
-                                                       .block_size = S,
-                                                       .num_rows = BLOCKS * S,
-                                                       .slots = &s}),
-                  SY_OK);
-    expect_status(
-        ctx,
-        sy_kv_scatter(ctx, &(sy_kv_scatter_args){.cache = &c, .src = &r, .slots = &s, .check_unique = true}),
-        SY_OK);
-    expect_status(
-        ctx,
-        sy_kv_gather(
-            ctx,
-            &(sy_kv_gather_args){.cache = &c, .indices = &i, .block_table = &t, .block_size = S, .out = &o}),
-        SY_OK);
-    for (int at = 0; at < N; at++)
-        assert_int_equal(out[at / TOKENS][at % TOKENS], 100 * (at / TOKENS) + at % TOKENS);
-}
 
 /* The functions with types: one operator for all, a macro defines them. */
 static void missing_context_arguments_or_query(void **state)
@@ -388,13 +343,16 @@ static void two_hundred_and_fifty_six_planes(void **state)
         assert_true(out[p][0] == 11 && out[p][1] == 12);
 }
 
-int main(void)
+TEST_GROUP(kv_together)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(slots_scatter_gather),          cmocka_unit_test(missing_context_arguments_or_query),
-        cmocka_unit_test(names_have_their_layouts),      cmocka_unit_test(formats_of_other_sizes),
-        cmocka_unit_test(every_shared_element_is_found), cmocka_unit_test(first_overlap_of_many_planes),
-        cmocka_unit_test(planes_of_other_sizes),         cmocka_unit_test(two_hundred_and_fifty_six_planes),
+        cmocka_unit_test(missing_context_arguments_or_query),
+        cmocka_unit_test(names_have_their_layouts),
+        cmocka_unit_test(formats_of_other_sizes),
+        cmocka_unit_test(every_shared_element_is_found),
+        cmocka_unit_test(first_overlap_of_many_planes),
+        cmocka_unit_test(planes_of_other_sizes),
+        cmocka_unit_test(two_hundred_and_fifty_six_planes),
     };
     return cmocka_run_group_tests_name("op_kv_together", tests, test_open_contexts, test_close_contexts);
 }

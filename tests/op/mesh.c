@@ -5,6 +5,7 @@
  */
 #include "mesh_cases.h"
 #include "support.h"
+#include "support_memory.h"
 
 static const sy_mesh meshes[] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}, {1, 5},
                                  {2, 3}, {3, 2}, {1, 8}, {2, 4}, {4, 2}, {8, 1}};
@@ -168,27 +169,6 @@ static void comms_that_cannot_be(void **state)
     assert_null(comm);
 }
 
-struct allocator {
-    int calls, fail_at; /* the call with this number gives NULL; 0: none */
-    int live;
-};
-
-static void *limited_alloc(void *user, size_t bytes)
-{
-    struct allocator *a = user;
-    if (++a->calls == a->fail_at)
-        return NULL;
-    a->live++;
-    return malloc(bytes);
-}
-
-static void limited_free(void *user, void *ptr)
-{
-    struct allocator *a = user;
-    a->live -= ptr != NULL;
-    free(ptr);
-}
-
 /* Every allocation fails once, of a comm and of a routing. */
 static void creation_without_memory(void **state)
 {
@@ -256,7 +236,7 @@ static void missing_context_comm_or_arguments(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(mesh)
 {
     struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(meshes); i++)

@@ -62,7 +62,7 @@ static void another_name_for_the_gradient(void **state)
     expect_bytes(output, slots, sizeof output);
 }
 
-int main(void)
+TEST_GROUP(moe_slots)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(capacity_ignores_the_rounding_mode),

@@ -1,6 +1,6 @@
 /*
- * Operators together: what one makes of the results of another. Results of each alone are compared with its oracle, in
- * tests/case.
+ * Operators and their gradients, which oracles of each alone (tests/case) cannot show to belong together; and queries of sizes that no
+ * test could hold.
  */
 #include "support.h"
 
@@ -24,131 +24,6 @@ static int close_context(void **state)
 
 #define MAT(data, type, rows, columns) sy_mat(&(sy_view){.real = 0}, data, type, rows, columns)
 #define VEC(data, type, n) sy_vec(&(sy_view){.real = 0}, data, type, n)
-
-/* What moe_permute makes of a padded map has whole tiles, and what was added weighs nothing on the way back. */
-static void tiles_and_back(void **state)
-{
-    enum { T = 40, E = 5, A = 8, N = T * E };
-    uint8_t map[T][E] = {{0}};
-    float x[T], probs[T][E] = {{0}}, rows[N], back[T];
-    int32_t slots[N];
-    int64_t counts[E];
-    uint64_t rng = 4;
-    (void)state;
-    for (int i = 0; i < T; i++) {
-        const int64_t first = rng_below(&rng, E);
-        x[i] = (float)(i + 1);
-        map[i][first] = map[i][(first + 2) % E] = 1;
-        probs[i][first] = .75f;
-        probs[i][(first + 2) % E] = .25f;
-    }
-    const DLTensor *const m = MAT(map, SY_BOOL, T, E), *const y = MAT(rows, SY_F32, N, 1),
-                          *const s = VEC(slots, SY_I32, N);
-    const sy_moe_pad_map_args pad = {.routing_map = m, .alignment = A, .padded_map = m};
-    const sy_moe_permute_args permute = {.tokens = MAT(x, SY_F32, T, 1),
-                                         .routing_map = m,
-                                         .num_out_tokens = N,
-                                         .permuted_tokens = y,
-                                         .sorted_indices = s,
-                                         .expert_counts = VEC(counts, SY_I64, E)};
-    const sy_moe_unpermute_args unpermute = {.permuted_tokens = y,
-                                             .sorted_indices = s,
-                                             .routing_map = m,
-                                             .probs = MAT(probs, SY_F32, T, E),
-                                             .tokens = MAT(back, SY_F32, T, 1)};
-    expect_status(ctx, sy_moe_pad_map(ctx, &pad), SY_OK);
-    expect_status(ctx, sy_moe_permute(ctx, &permute), SY_OK);
-    for (int e = 0; e < E; e++)
-        assert_true(counts[e] > 0 && counts[e] % A == 0);
-    expect_status(ctx, sy_moe_unpermute(ctx, &unpermute), SY_OK);
-    expect_bytes(back, x, sizeof x);
-}
-
-/* With distinct ascending ids moe_permute_ids is packed moe_permute of their map. */
-static void ids_and_their_map(void **state)
-{
-    enum { T = 40, E = 9, K = 3, H = 5 };
-    uint8_t map[T][E] = {{0}};
-    int32_t ids[T][K], slots[2][T * K];
-    int16_t tokens[T][H], rows[2][T * K][H];
-    int64_t counts[2][E], offsets[2][E + 1];
-    uint64_t rng = 3;
-    (void)state;
-    rng_fill(&rng, tokens, sizeof tokens);
-    for (int t = 0; t < T; t++)
-        for (int n = 0; n < K;) {
-            uint8_t *cell = &map[t][rng_below(&rng, E)];
-            n += !*cell;
-            *cell = 1;
-        }
-    const DLTensor *const m = MAT(map, SY_BOOL, T, E), *const i = MAT(ids, SY_I32, T, K),
-                          *const x = MAT(tokens, SY_I16, T, H);
-    const sy_moe_ids_from_map_args name = {.routing_map = m, .k = K, .ids = i};
-    const sy_moe_permute_args by_map = {.tokens = x,
-                                        .routing_map = m,
-                                        .num_out_tokens = T * K,
-                                        .permuted_tokens = MAT(rows[0], SY_I16, T * K, H),
-                                        .sorted_indices = VEC(slots[0], SY_I32, T * K),
-                                        .expert_counts = VEC(counts[0], SY_I64, E),
-                                        .expert_offsets = VEC(offsets[0], SY_I64, E + 1)};
-    const sy_moe_permute_ids_args by_ids = {.tokens = x,
-                                            .ids = i,
-                                            .num_experts = E,
-                                            .permuted_tokens = MAT(rows[1], SY_I16, T * K, H),
-                                            .sorted_indices = VEC(slots[1], SY_I32, T * K),
-                                            .expert_counts = VEC(counts[1], SY_I64, E),
-                                            .expert_offsets = VEC(offsets[1], SY_I64, E + 1)};
-    expect_status(ctx, sy_moe_ids_from_map(ctx, &name), SY_OK);
-    expect_status(ctx, sy_moe_permute(ctx, &by_map), SY_OK);
-    expect_status(ctx, sy_moe_permute_ids(ctx, &by_ids), SY_OK);
-    expect_bytes(rows[1], rows[0], sizeof rows[0]);
-    expect_bytes(slots[1], slots[0], sizeof slots[0]);
-    expect_bytes(counts[1], counts[0], sizeof counts[0]);
-    expect_bytes(offsets[1], offsets[0], sizeof offsets[0]);
-}
-
-/* Two ranks each take a window of the rows; their partial sums add up to the tokens times the sum of the weights. */
-static void windows_of_two_ranks(void **state)
-{
-    enum { T = 30, K = 4, H = 6, TOTAL = T * K };
-    static const int64_t begin[] = {0, 47, 0}, end[] = {47, TOTAL, TOTAL}; /* the third takes all */
-    float tokens[T][H], rows[TOTAL][H], probs[T][K], sums[3][T][H];
-    int32_t ids[T][K], places[TOTAL];
-    uint64_t rng = 6;
-    (void)state;
-    for (int t = 0; t < T; t++) {
-        for (int h = 0; h < H; h++)
-            tokens[t][h] = (float)(rng_below(&rng, 65) - 32);
-        for (int j = 0; j < K; j++) {
-            ids[t][j] = (int32_t)rng_below(&rng, 10);
-            probs[t][j] = (float)(1 << rng_below(&rng, 3)) / 4;
-        }
-    }
-    const DLTensor *const s = VEC(places, SY_I32, TOTAL);
-    for (int rank = 0; rank < 3; rank++) {
-        const DLTensor *const y = MAT(rows, SY_F32, end[rank] - begin[rank], H);
-        const sy_moe_permute_ids_args there = {.tokens = MAT(tokens, SY_F32, T, H),
-                                               .ids = MAT(ids, SY_I32, T, K),
-                                               .num_experts = 10,
-                                               .window = true,
-                                               .row_begin = begin[rank],
-                                               .row_end = end[rank],
-                                               .permuted_tokens = y,
-                                               .sorted_indices = s};
-        const sy_moe_unpermute_ids_args back = {.permuted_tokens = y,
-                                                .sorted_indices = s,
-                                                .probs = MAT(probs, SY_F32, T, K),
-                                                .row_begin = begin[rank],
-                                                .tokens = MAT(sums[rank], SY_F32, T, H)};
-        expect_status(ctx, sy_moe_permute_ids(ctx, &there), SY_OK);
-        expect_status(ctx, sy_moe_unpermute_ids(ctx, &back), SY_OK);
-    }
-    for (int i = 0; i < T * H; i++) {
-        const float *const w = probs[i / H], all = (&sums[2][0][0])[i];
-        assert_true((&sums[0][0][0])[i] + (&sums[1][0][0])[i] == all);
-        assert_true(all == (w[0] + w[1] + w[2] + w[3]) * (&tokens[0][0])[i]);
-    }
-}
 
 /* ---- Gradients ----------------------------------------------------------------------------------------- */
 
@@ -358,12 +233,9 @@ static void queries_of_large_calls(void **state)
     }
 }
 
-int main(void)
+TEST_GROUP(moe_together)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiles_and_back),
-        cmocka_unit_test(ids_and_their_map),
-        cmocka_unit_test(windows_of_two_ranks),
         cmocka_unit_test(permute_and_unpermute_have_gradients),
         cmocka_unit_test(dispatch_and_combine_have_gradients),
         cmocka_unit_test(queries_of_large_calls),

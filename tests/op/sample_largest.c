@@ -44,7 +44,7 @@ static void weights_add_up_to_2_63(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(sample_largest)
 {
     struct test_list list = {0};
     test_add(&list, "weights add up to 2^63", weights_add_up_to_2_63, NULL);

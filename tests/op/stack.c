@@ -215,7 +215,7 @@ static void skipped(void **state)
     skip_because("sanitizers make frames larger");
 }
 
-int main(void)
+TEST_GROUP(stack)
 {
     struct test_list list = {0};
     if (STACK_UNKNOWN) {

@@ -73,7 +73,7 @@ static void one_number_for_all_rows(void **state)
     sy_ctx_destroy(ctx);
 }
 
-int main(void)
+TEST_GROUP(views)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(vectors_and_matrices),

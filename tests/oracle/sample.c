@@ -68,7 +68,7 @@ uint64_t oracle_sample_weight(float e)
     return w + (rest > 0.5 || (rest == 0.5 && (w & 1)));
 }
 
-uint64_t oracle_sample_theta(float p, uint64_t weight_sum)
+static uint64_t theta_of(float p, uint64_t weight_sum)
 {
     int exponent;
     u128 mantissa = (u128)ldexp(frexp((double)p, &exponent), 24); /* p = mantissa * 2^(exponent - 24) */
@@ -79,7 +79,7 @@ uint64_t oracle_sample_theta(float p, uint64_t weight_sum)
     return (uint64_t)((product >> s) + ((product & low) != 0));
 }
 
-float oracle_sample_score(float e, float q, float eps)
+static float score_of(float e, float q, float eps)
 {
     /* On words: clang may compile the comparison of floats to a minimum that keeps a signalling NaN. */
     uint32_t bits = to_bits(q) & 0x7fffffffu;
@@ -262,7 +262,7 @@ static int64_t filter_prefix(struct state *s, struct oracle_sample_result *out)
         out->weight_sum += s->by_rank[r].w;
     if (!s->empty && row->p > 0 && row->p < 1) {
         out->p_on = out->ranked = true;
-        out->theta = oracle_sample_theta(row->p, row->probs_in ? (uint64_t)1 << 40 : out->weight_sum);
+        out->theta = theta_of(row->p, row->probs_in ? (uint64_t)1 << 40 : out->weight_sum);
         u128 sum = 0;
         int64_t m = 0;
         while (m < n && sum < out->theta)
@@ -312,7 +312,7 @@ static int64_t choose_by_score(const struct state *s, struct oracle_sample_resul
             row->noise == SY_NOISE_RACE
                 ? oracle_sample_race_noise(oracle_sample_race_word(row->seed, row->offset, row->stream, c->i))
                 : row->q[row->q_order == SY_Q_VOCAB ? c->i : j];
-        float score = oracle_sample_score(c->e, noise, row->noise == SY_NOISE_RACE ? 0.0f : row->eps);
+        float score = score_of(c->e, noise, row->noise == SY_NOISE_RACE ? 0.0f : row->eps);
         if (best >= 0 && score == best_score)
             out->score_tied = true;
         if (best < 0 || score > best_score) {

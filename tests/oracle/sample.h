@@ -66,8 +66,6 @@ void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample
 uint32_t oracle_sample_key(float x);
 float oracle_sample_exp(float t);
 uint64_t oracle_sample_weight(float e);
-uint64_t oracle_sample_theta(float p, uint64_t weight_sum);
-float oracle_sample_score(float e, float q, float eps);
 void oracle_sample_philox(uint64_t seed, const uint32_t counter[4], uint32_t words[4]);
 uint32_t oracle_sample_race_word(uint64_t seed, uint64_t offset, uint32_t stream, int64_t token);
 float oracle_sample_race_noise(uint32_t word);

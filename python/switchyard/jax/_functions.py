@@ -6,7 +6,7 @@ import inspect
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
-from .._operator import Operator
+from .. import _functions
 from ._call import JaxOperator
 from ._launch import operators
 
@@ -14,7 +14,7 @@ F = TypeVar("F")
 
 
 def jax_operator(plain: Any) -> JaxOperator:
-    operator: Operator[Any] = plain.__globals__["operator"]
+    operator = _functions.operator_of(plain)
     operators[operator.name] = operator
     return JaxOperator(operator)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 
-from .. import _caches
-from .._caches import Format, Layout
+from .. import _caches, _words
 from .._sentences import bad
 from ..errors import Status
 from ..ops import kv_blocks as _kv_blocks
@@ -81,10 +80,10 @@ def kv_scatter(
     scale: Any = None,
     global_scale: Any = None,
     *,
-    pad: Literal["error", "skip"] = "error",
+    pad: _words.KvScatterPad = "error",
     check_unique: bool = False,
-    layout: Layout = "nhd",
-    format: Format | Sequence[Format | None] | None = None,
+    layout: _words.KvScatterLayout = "nhd",
+    format: _words.KvScatterFormat | Sequence[_words.KvScatterFormat | None] | None = None,
     block_size: int = 0,
 ) -> Any:
     """Write rows into a paged cache by slot: :func:`switchyard.kv_scatter`, but the new cache is returned.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Concatenate, Generic, Literal, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Generic, Protocol, TypeVar, cast
 
 import numpy as np
 from typing_extensions import ParamSpec, Self
 
+from .. import _words
 from .._arrays import Array
 from .._binding import core
 from .._docstrings import add_words
-from .._row_formats import RowFormat
 from ..errors import Status, rejection
 from ._call import Call
 from ._combine import Combine
@@ -29,13 +29,6 @@ R = TypeVar("R")
 M = TypeVar("M", bound="Mesh[Any, Any]")
 In = TypeVar("In")  # what a field of a call is: an array, or one for each device
 Out = TypeVar("Out")
-
-Order = Literal["concat", "flat"]
-Fill = Literal["zero", "keep"]
-Layout = Literal["padded", "packed", "expert"]
-Topology = Literal["auto", "linear", "ring", "mesh", "torus"]
-Memory = Literal["auto", "dram", "l1", "sharded"]
-Replica = Literal["all", "first", "round_robin", "hash", "balanced", "local"]
 
 
 def begins(
@@ -150,20 +143,20 @@ class Mesh(Generic[In, Out]):
         planes: Sequence[In] = (),
         cluster_axis: int | None = None,
         output_concat_dim: int | None = None,
-        order: Order = "concat",
-        fill: Fill = "zero",
-        layout: Layout = "padded",
+        order: _words.AllToAllDispatchOrder = "concat",
+        fill: _words.AllToAllDispatchFill = "zero",
+        layout: _words.AllToAllDispatchLayout = "padded",
         align: int = 0,
         max_tokens: int = 0,
         strict_unique: bool = False,
         reuse_routing: bool = False,
         num_links: int = 0,
-        topology: Topology = "auto",
-        memory: Memory = "auto",
+        topology: _words.AllToAllDispatchTopology = "auto",
+        memory: _words.AllToAllDispatchMemory = "auto",
         subdevice_id: int = 0,
-        replica: Replica = "all",
+        replica: _words.AllToAllDispatchReplica = "all",
         node_size: int = 0,
-        row_format: RowFormat | None = None,
+        row_format: _words.AllToAllDispatchRowFormat | None = None,
         expert_rows: int = 0,
         routing: Routing | None = None,
         want: Collection[str] | None = None,
@@ -261,19 +254,19 @@ class Mesh(Generic[In, Out]):
         sum: bool = False,
         cluster_axis: int | None = None,
         output_shard_dim: int | None = None,
-        order: Order = "concat",
-        fill: Fill = "zero",
-        layout: Layout = "padded",
+        order: _words.AllToAllCombineOrder = "concat",
+        fill: _words.AllToAllCombineFill = "zero",
+        layout: _words.AllToAllCombineLayout = "padded",
         align: int = 0,
         max_tokens: int = 0,
         strict_unique: bool = False,
         num_links: int = 0,
-        topology: Topology = "auto",
-        memory: Memory = "auto",
+        topology: _words.AllToAllCombineTopology = "auto",
+        memory: _words.AllToAllCombineMemory = "auto",
         subdevice_id: int = 0,
-        replica: Replica = "all",
+        replica: _words.AllToAllCombineReplica = "all",
         node_size: int = 0,
-        row_format: RowFormat | None = None,
+        row_format: _words.AllToAllCombineRowFormat | None = None,
         expert_rows: int = 0,
         routing: Routing | None = None,
         want: Collection[str] | None = None,

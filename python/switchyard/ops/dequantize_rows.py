@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import _words
 from .._arrays import A, Array
 from .._caches import asked_type, row_type
 from .._operator import Operator
-from .._row_formats import QuantizedFormat, ScaleLayout, dense_shape
+from .._row_formats import dense_shape
 
 operator = Operator(
     "dequantize_rows",
@@ -20,13 +21,14 @@ operator = Operator(
 )
 
 
+@operator.function
 def dequantize_rows(
     codes: A,
     scales: Array | None = None,
     global_scale: Array | None = None,
     *,
-    format: QuantizedFormat,
-    scale_layout: ScaleLayout = "row",
+    format: _words.DequantizeRowsFormat,
+    scale_layout: _words.DequantizeRowsScaleLayout = "row",
     dtype: Any = None,
     out: A | None = None,
 ) -> A:
@@ -51,5 +53,3 @@ def dequantize_rows(
     >>> switchyard.dequantize_rows(codes, scales, format="int8_token", dtype="float32")
     array([[ 32. , -63.5,   9.5,   0. ]], dtype=float32)
     """
-    made: A = operator((codes, scales, global_scale, format, scale_layout), None if out is None else (out,), dtype)[0]
-    return made

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, overload
 
-from .. import _caches
+from .. import _caches, _words
 from .._arrays import A, Array
-from .._caches import Format, Layout, Pad, asked_type, row_shape, row_type
+from .._caches import asked_type, row_shape, row_type
 from .._operator import Operator
 
 operator = Operator(
@@ -36,9 +36,9 @@ def kv_gather(
     global_scale: Array | None = None,
     *,
     block_size: int,
-    pad: Pad = "error",
-    layout: Layout = "nhd",
-    format: Format | None = None,
+    pad: _words.KvGatherPad = "error",
+    layout: _words.KvGatherLayout = "nhd",
+    format: _words.KvGatherFormat | None = None,
     dtype: Any = None,
     out: Any = None,
 ) -> A: ...
@@ -59,9 +59,9 @@ def kv_gather(
     global_scale: Array | Sequence[Array | None] | None = None,
     *,
     block_size: int,
-    pad: Pad = "error",
-    layout: Layout = "nhd",
-    format: Format | Sequence[Format | None] | None = None,
+    pad: _words.KvGatherPad = "error",
+    layout: _words.KvGatherLayout = "nhd",
+    format: _words.KvGatherFormat | Sequence[_words.KvGatherFormat | None] | None = None,
     dtype: Any = None,
     out: Sequence[Any] | None = None,
 ) -> tuple[A, ...]: ...
@@ -81,8 +81,8 @@ def kv_gather(
     global_scale: Any = None,
     *,
     block_size: int,
-    pad: Pad = "error",
-    layout: Layout = "nhd",
+    pad: _words.KvGatherPad = "error",
+    layout: _words.KvGatherLayout = "nhd",
     format: Any = None,
     dtype: Any = None,
     out: Any = None,

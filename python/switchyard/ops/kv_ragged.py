@@ -7,10 +7,10 @@ from typing import Any, overload
 
 import numpy as np
 
-from .. import _caches
+from .. import _caches, _words
 from .._arrays import A, Array
 from .._binding import core
-from .._caches import Format, Layout, asked_type, row_shape, row_type
+from .._caches import asked_type, row_shape, row_type
 from .._numbers import count
 from .._operator import Operator, place
 
@@ -40,8 +40,8 @@ def kv_ragged(
     global_scale: Array | None = None,
     *,
     block_size: int,
-    layout: Layout = "nhd",
-    format: Format | None = None,
+    layout: _words.KvRaggedLayout = "nhd",
+    format: _words.KvRaggedFormat | None = None,
     rows: int | None = None,
     dtype: Any = None,
     out: Any = None,
@@ -63,8 +63,8 @@ def kv_ragged(
     global_scale: Array | Sequence[Array | None] | None = None,
     *,
     block_size: int,
-    layout: Layout = "nhd",
-    format: Format | Sequence[Format | None] | None = None,
+    layout: _words.KvRaggedLayout = "nhd",
+    format: _words.KvRaggedFormat | Sequence[_words.KvRaggedFormat | None] | None = None,
     rows: int | None = None,
     dtype: Any = None,
     out: Sequence[Any] | None = None,
@@ -85,7 +85,7 @@ def kv_ragged(
     global_scale: Any = None,
     *,
     block_size: int,
-    layout: Layout = "nhd",
+    layout: _words.KvRaggedLayout = "nhd",
     format: Any = None,
     rows: int | None = None,
     dtype: Any = None,

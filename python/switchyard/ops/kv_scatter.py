@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, overload
 
-from .. import _caches
+from .. import _caches, _words
 from .._arrays import Array, is_array
-from .._caches import Format, Layout
 from .._operator import Operator
-
-Pad: TypeAlias = Literal["error", "skip"]
 
 _MANY = (tuple, list)
 
@@ -26,10 +23,10 @@ def kv_scatter(
     scale: Array | None = None,
     global_scale: Array | None = None,
     *,
-    pad: Pad = "error",
+    pad: _words.KvScatterPad = "error",
     check_unique: bool = False,
-    layout: Layout = "nhd",
-    format: Format | None = None,
+    layout: _words.KvScatterLayout = "nhd",
+    format: _words.KvScatterFormat | None = None,
     block_size: int = 0,
 ) -> None: ...
 
@@ -42,10 +39,10 @@ def kv_scatter(
     scale: Array | Sequence[Array | None] | None = None,
     global_scale: Array | Sequence[Array | None] | None = None,
     *,
-    pad: Pad = "error",
+    pad: _words.KvScatterPad = "error",
     check_unique: bool = False,
-    layout: Layout = "nhd",
-    format: Format | Sequence[Format | None] | None = None,
+    layout: _words.KvScatterLayout = "nhd",
+    format: _words.KvScatterFormat | Sequence[_words.KvScatterFormat | None] | None = None,
     block_size: int = 0,
 ) -> None: ...
 
@@ -57,9 +54,9 @@ def kv_scatter(
     scale: Any = None,
     global_scale: Any = None,
     *,
-    pad: Pad = "error",
+    pad: _words.KvScatterPad = "error",
     check_unique: bool = False,
-    layout: Layout = "nhd",
+    layout: _words.KvScatterLayout = "nhd",
     format: Any = None,
     block_size: int = 0,
 ) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import _words
 from .._arrays import A, Array
-from .._caches import Pad
 from .._operator import Operator
 
 operator = Operator("kv_slots", tuple)
 
 
+@operator.function
 def kv_slots(
     position: A,
     batch: Array | None = None,
@@ -21,7 +22,7 @@ def kv_slots(
     *,
     block_size: int,
     num_rows: int = 0,
-    pad: Pad = "error",
+    pad: _words.KvSlotsPad = "error",
     out: Any = None,
 ) -> A:
     """Look up the row of every token of a flat batch in a paged KV cache.
@@ -49,6 +50,3 @@ def kv_slots(
     >>> switchyard.kv_slots(np.array([2, 3, 0, 1]), np.array([0, 0, 1, 1]), table, block_size=2)
     array([0, 1, 2, 3])
     """
-    found_by: tuple[Any, ...] = (batch, position, block_table, page_indices, indptr, last_page_len)
-    result: A = operator((*found_by, block_size, num_rows, pad), None if out is None else (out,))[0]
-    return result

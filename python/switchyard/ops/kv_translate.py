@@ -7,8 +7,8 @@ from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
-from .._caches import Pad
 from .._operator import Operator
 
 
@@ -26,6 +26,7 @@ class KvTranslate(NamedTuple, Generic[A]):
 operator = Operator("kv_translate", KvTranslate, extents={"B": lambda indices: math.prod(indices.shape[:-1])})
 
 
+@operator.function
 def kv_translate(
     indices: A,
     block_table: Array | None = None,
@@ -38,7 +39,7 @@ def kv_translate(
     *,
     block_size: int,
     num_rows: int = 0,
-    pad: Pad = "error",
+    pad: _words.KvTranslatePad = "error",
     world: int = 0,
     rank: int = 0,
     interleave: int = 0,
@@ -71,6 +72,3 @@ def kv_translate(
     >>> found.slots, found.valid
     (array([ 6,  8, -1]), array([2]))
     """
-    found_by: tuple[Any, ...] = (indices, block_table, req_id, counts, seq_lens, page_indices, indptr, last_page_len)
-    numbers: tuple[Any, ...] = (block_size, num_rows, pad, world, rank, interleave)
-    return operator((*found_by, *numbers), out)

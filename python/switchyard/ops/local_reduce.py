@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+from .. import _words
 from .._arrays import A, Array
 from .._caches import row_type
 from .._operator import Operator
-from .._row_formats import RowFormat
-
-Fill: TypeAlias = Literal["zero", "keep"]
-Order: TypeAlias = Literal["concat", "flat"]
-Replica: TypeAlias = Literal["all", "first", "round_robin", "hash", "balanced", "local"]
 
 
 def _shape(input: Any, expert_metadata: Any, layout: str) -> tuple[Any, ...]:
@@ -35,6 +31,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def local_reduce(
     input: A,
     expert_metadata: Array,
@@ -43,16 +40,16 @@ def local_reduce(
     input_scales: Array | None = None,
     *,
     device: int = 0,
-    fill: Fill = "zero",
-    layout: Literal["padded", "expert"] = "padded",
+    fill: _words.LocalReduceFill = "zero",
+    layout: _words.LocalReduceLayout = "padded",
     align: int = 1,
     output_concat_dim: int = 0,
-    order: Order = "concat",
+    order: _words.LocalReduceOrder = "concat",
     group_size: int = 0,
-    replica: Replica = "all",
+    replica: _words.LocalReduceReplica = "all",
     node_size: int = 0,
     group_stride: int = 1,
-    row_format: RowFormat | None = None,
+    row_format: _words.LocalReduceRowFormat | None = None,
     expert_rows: int = 0,
     out: Any = None,
 ) -> A:
@@ -98,24 +95,3 @@ def local_reduce(
     >>> switchyard.local_reduce(rows, choices, hosts, device=0).ravel()
     array([11., 36.,  0., 22.], dtype=float32)
     """
-    given = (
-        input,
-        expert_metadata,
-        expert_mapping,
-        weights,
-        input_scales,
-        device,
-        fill,
-        layout,
-        align,
-        output_concat_dim,
-        order,
-        group_size,
-        replica,
-        node_size,
-        group_stride,
-        row_format,
-        expert_rows,
-    )
-    result: A = operator(given, None if out is None else (out,))[0]
-    return result

@@ -34,6 +34,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def moe_align_block(
     ids: A,
     expert_map: Array | None = None,
@@ -69,4 +70,3 @@ def moe_align_block(
     >>> blocks.num_padded
     array([8], dtype=int32)
     """
-    return operator((ids, expert_map, num_experts, block_size, allow_missing, skip_unmapped), out)

@@ -8,6 +8,7 @@ from .._operator import Operator
 operator = Operator("moe_combine", tuple, flows=(0, 3), extents={"S": lambda indices: indices.shape[-1]})
 
 
+@operator.function
 def moe_combine(
     indices: Array,
     locations: Array,
@@ -45,10 +46,6 @@ def moe_combine(
     >>> switchyard.moe_combine(indices, locations, expert_out, gates, num_experts=3, capacity=2)[:, 0]
     array([25. , 30. , 12.5, 15. ,  0. ], dtype=float32)
     """
-    result: A = operator(
-        (gates, indices, locations, expert_out, num_experts, capacity), None if out is None else (out,)
-    )[0]
-    return result
 
 
 moe_dispatch_grad_data = moe_combine

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
+from .. import _words
 from .._arrays import A, Array
 from .._operator import Operator
-
-IndexForm = Literal["slot", "row", "te"]
 
 
 def _shape(
@@ -22,12 +21,13 @@ def _shape(
 operator = Operator("moe_convert_indices", tuple, shapes={"converted_indices": _shape})
 
 
+@operator.function
 def moe_convert_indices(
     sorted_indices: A,
     expert_offsets: Array | None = None,
     *,
-    from_: IndexForm = "slot",
-    to: IndexForm,
+    from_: _words.MoeConvertIndicesFrom = "slot",
+    to: _words.MoeConvertIndicesTo,
     num_tokens: int,
     num_rows: int = 0,
     k: int = 0,
@@ -63,7 +63,3 @@ def moe_convert_indices(
            [ 4,  1, -1,  1,  0, -1,  2],
            [ 7,  2, -1,  2,  0, -1,  2]], dtype=int32)
     """
-    result: A = operator(
-        (sorted_indices, expert_offsets, from_, to, num_tokens, num_rows, k), None if out is None else (out,)
-    )[0]
-    return result

@@ -6,9 +6,10 @@ from typing import Any, Generic, overload
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
 from .._operator import Operator
-from .._row_formats import RowFormat, groups_of, has_scales, input_type, moved_scale_type
+from .._row_formats import groups_of, has_scales, input_type, moved_scale_type
 
 
 class MoeDispatch(NamedTuple, Generic[A]):
@@ -57,7 +58,7 @@ def moe_dispatch(
     capacity: int,
     zero_unwritten: bool = False,
     unique_slots: bool = False,
-    row_format: RowFormat,
+    row_format: _words.MoeDispatchRowFormat,
     out: MoeDispatch[Any] | None = None,
 ) -> MoeDispatch[A]: ...
 
@@ -72,7 +73,7 @@ def moe_dispatch(
     capacity: int,
     zero_unwritten: bool = False,
     unique_slots: bool = False,
-    row_format: RowFormat | None = None,
+    row_format: _words.MoeDispatchRowFormat | None = None,
     out: Any = None,
 ) -> Any:
     """Write each sample's row, times its gate, into the slot the router chose for it.

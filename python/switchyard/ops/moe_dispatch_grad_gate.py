@@ -14,6 +14,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def moe_dispatch_grad_gate(
     indices: Array,
     locations: Array,
@@ -49,7 +50,3 @@ def moe_dispatch_grad_gate(
     >>> switchyard.moe_dispatch_grad_gate(indices, locations, rows, grad, num_experts=1, capacity=2)
     array([ 3.,  8., -1., 21.,  0.], dtype=float32)
     """
-    result: A = operator(
-        (indices, locations, input, dispatch, num_experts, capacity), None if out is None else (out,), None
-    )[0]
-    return result

@@ -24,6 +24,7 @@ class MoeIdsFromMap(NamedTuple, Generic[A]):
 operator = Operator("moe_ids_from_map", MoeIdsFromMap, flows=(1,))
 
 
+@operator.function
 def moe_ids_from_map(
     routing_map: A,
     probs: Array | None = None,
@@ -55,4 +56,3 @@ def moe_ids_from_map(
            [0.5  , 0.   ],
            [0.375, 0.5  ]], dtype=float32)
     """
-    return operator((routing_map, probs, k), out)

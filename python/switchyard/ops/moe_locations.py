@@ -24,6 +24,7 @@ class MoeLocations(NamedTuple, Generic[A]):
 operator = Operator("moe_locations", MoeLocations)
 
 
+@operator.function
 def moe_locations(
     indices: A,
     importance: Array | None = None,
@@ -52,4 +53,3 @@ def moe_locations(
     >>> slots.counts
     array([4, 4, 2])
     """
-    return operator((indices, importance, num_experts), out)

@@ -24,6 +24,7 @@ class MoeMapFromIds(NamedTuple, Generic[A]):
 operator = Operator("moe_map_from_ids", MoeMapFromIds, flows=(1,))
 
 
+@operator.function
 def moe_map_from_ids(
     ids: A,
     weights: Array | None = None,
@@ -56,4 +57,3 @@ def moe_map_from_ids(
            [0.   , 0.5  , 0.5  , 0.   ],
            [0.375, 0.   , 0.   , 0.625]], dtype=float32)
     """
-    return operator((ids, weights, num_experts, allow_missing), out)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal
+from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
 from .._operator import Operator
 
@@ -26,6 +27,7 @@ class MoeMapPhysical(NamedTuple, Generic[A]):
 operator = Operator("moe_map_physical", MoeMapPhysical)
 
 
+@operator.function
 def moe_map_physical(
     ids: A,
     logical_to_physical: Array,
@@ -33,7 +35,7 @@ def moe_map_physical(
     counts_before: Array | None = None,
     *,
     num_physical: int,
-    rule: Literal["first", "round_robin", "hash", "balanced", "local"] = "first",
+    rule: _words.MoeMapPhysicalRule = "first",
     token_base: int = 0,
     device: int = 0,
     devices: int = 0,
@@ -66,19 +68,3 @@ def moe_map_physical(
     >>> mapped.load
     array([2, 1, 1, 1, 2, 1, 1, 1])
     """
-    return operator(
-        (
-            ids,
-            logical_to_physical,
-            replica_count,
-            counts_before,
-            num_physical,
-            rule,
-            token_base,
-            device,
-            devices,
-            node_size,
-            allow_missing,
-        ),
-        out,
-    )

@@ -24,6 +24,7 @@ class MoePadMap(NamedTuple, Generic[A]):
 operator = Operator("moe_pad_map", MoePadMap)
 
 
+@operator.function
 def moe_pad_map(routing_map: A, *, alignment: int, out: MoePadMap[Any] | None = None) -> MoePadMap[A]:
     """Route further tokens to each expert until its count is a multiple of ``alignment``, lowest tokens first.
 
@@ -47,4 +48,3 @@ def moe_pad_map(routing_map: A, *, alignment: int, out: MoePadMap[Any] | None = 
     >>> padded.expert_counts
     array([4, 0, 4])
     """
-    return operator((routing_map, alignment), out)

@@ -6,9 +6,10 @@ from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
 from .._operator import Operator
-from .._row_formats import RowFormat, groups_of, has_scales, moved_scale_type, token_type
+from .._row_formats import groups_of, has_scales, moved_scale_type, token_type
 
 
 class MoePermute(NamedTuple, Generic[A]):
@@ -45,6 +46,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def moe_permute(
     tokens: A,
     routing_map: Array,
@@ -53,7 +55,7 @@ def moe_permute(
     num_out_tokens: int,
     drop_and_pad: bool = False,
     zero_pad: bool = False,
-    row_format: RowFormat | None = None,
+    row_format: _words.MoePermuteRowFormat | None = None,
     out: MoePermute[Any] | None = None,
 ) -> MoePermute[A]:
     """Copy each token row to one row per expert it is routed to, grouped by expert.
@@ -82,4 +84,3 @@ def moe_permute(
     >>> rows.sorted_indices
     array([0, 5, 3, 6, 1, 4, 2, 7], dtype=int32)
     """
-    return operator((tokens, routing_map, probs, num_out_tokens, drop_and_pad, zero_pad, row_format), out)

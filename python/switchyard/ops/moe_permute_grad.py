@@ -29,6 +29,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def moe_permute_grad(
     grad_permuted_tokens: A,
     sorted_indices: Array,
@@ -74,14 +75,3 @@ def moe_permute_grad(
            [2., 5., 0.],
            [3., 0., 8.]], dtype=float32)
     """
-    given = (
-        grad_permuted_tokens,
-        sorted_indices,
-        grad_permuted_probs,
-        routing_map,
-        num_experts,
-        num_tokens,
-        drop_and_pad,
-        zero_pad,
-    )
-    return operator(given, out)

@@ -6,9 +6,10 @@ from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
 from .._operator import Operator
-from .._row_formats import RowFormat, groups_of, has_scales, moved_scale_type, token_type
+from .._row_formats import groups_of, has_scales, moved_scale_type, token_type
 
 
 class MoePermuteIds(NamedTuple, Generic[A]):
@@ -50,6 +51,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def moe_permute_ids(
     tokens: A,
     ids: Array,
@@ -61,7 +63,7 @@ def moe_permute_ids(
     row_begin: int = 0,
     row_end: int = 0,
     allow_missing: bool = False,
-    row_format: RowFormat | None = None,
+    row_format: _words.MoePermuteIdsRowFormat | None = None,
     out: MoePermuteIds[Any] | None = None,
 ) -> MoePermuteIds[A]:
     """Copy each token row to one row per expert it names, grouped by expert.
@@ -97,5 +99,3 @@ def moe_permute_ids(
     >>> switchyard.moe_permute_ids(tokens, ids, window=True, row_begin=2, row_end=5).permuted_tokens[:, 0]
     array([20., 10., 20.], dtype=float32)
     """
-    numbers: tuple[Any, ...] = (num_out_tokens, num_experts, window, row_begin, row_end, allow_missing, row_format)
-    return operator((tokens, ids, probs, *numbers), out)

@@ -38,6 +38,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def moe_place(
     loads: A,
     previous: Array | None = None,
@@ -68,4 +69,3 @@ def moe_place(
     >>> placed.replica_count
     array([[3, 2, 2, 1]], dtype=int32)
     """
-    return operator((loads, previous, num_physical, devices, nodes, groups, distinct), out)

@@ -28,6 +28,7 @@ operator = Operator(  # rows beyond the counts are not written
 )
 
 
+@operator.function
 def moe_reorder_chunks(
     rows: A,
     counts: Array,
@@ -59,4 +60,3 @@ def moe_reorder_chunks(
     >>> switchyard.moe_reorder_chunks(gathered.reordered_rows, counts, inverse=True).reordered_rows
     array([0., 1., 2., 3., 4., 5., 6.], dtype=float32)
     """
-    return operator((rows, counts, extra, inverse), out)

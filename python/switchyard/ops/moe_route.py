@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal
+from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
 from .._operator import Operator
-
-Score = Literal["softmax", "sigmoid", "none", "sqrtsoftplus"]
-Select = Literal["score", "logit"]
-GroupScore = Literal["max", "sum2", "sumk"]
-SlotOrder = Literal["value", "expert"]
-EpsRule = Literal["add", "max"]
-Drop = Literal["prob", "position"]
 
 
 class MoeRoute(NamedTuple, Generic[A]):
@@ -45,6 +39,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def moe_route(
     logits: A,
     bias: Array | None = None,
@@ -55,23 +50,23 @@ def moe_route(
     shared_logits: Array | None = None,
     *,
     k: int,
-    score: Score = "softmax",
-    select: Select = "score",
+    score: _words.MoeRouteScore = "softmax",
+    select: _words.MoeRouteSelect = "score",
     softmax_after: bool = False,
     groups: int = 0,
     top_groups: int = 0,
-    group_score: GroupScore = "max",
-    slot_order: SlotOrder = "value",
+    group_score: _words.MoeRouteGroupScore = "max",
+    slot_order: _words.MoeRouteSlotOrder = "value",
     allow_missing: bool = False,
     renormalize: bool = False,
     eps: float = 0.0,
-    eps_rule: EpsRule = "add",
+    eps_rule: _words.MoeRouteEpsRule = "add",
     scale: float = 1.0,
     n_shared: int = 0,
     shared_weight: float = 1.0,
     shared_in_sum: bool = False,
     capacity: int = 0,
-    drop: Drop = "prob",
+    drop: _words.MoeRouteDrop = "prob",
     scores: bool = False,
     out: MoeRoute[Any] | None = None,
 ) -> MoeRoute[A]:
@@ -131,11 +126,3 @@ def moe_route(
     >>> bool((again.weights == routed.weights).all())
     True
     """
-    # fmt: off
-    given = (
-        logits, bias, finished, ids_in, ids_rows, expert_scale, shared_logits,
-        k, score, select, softmax_after, groups, top_groups, group_score, slot_order,
-        allow_missing, renormalize, eps, eps_rule, scale, n_shared, shared_weight, shared_in_sum, capacity, drop,
-    )
-    # fmt: on
-    return operator(given, out, scores)

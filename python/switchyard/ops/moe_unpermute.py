@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import _words
 from .._arrays import A, Array
 from .._caches import row_type
 from .._operator import Operator
-from .._row_formats import RowFormat
 
 
 def _tokens(routing_map: Any, probs: Any, num_tokens: int) -> Any:
@@ -22,6 +22,7 @@ def _type(xp: Any, permuted_tokens: Any, row_format: str | None) -> Any:
 operator = Operator("moe_unpermute", tuple, flows=(0, 3), extents={"T": _tokens}, types={"tokens": _type})
 
 
+@operator.function
 def moe_unpermute(
     permuted_tokens: A,
     sorted_indices: Array,
@@ -32,7 +33,7 @@ def moe_unpermute(
     num_tokens: int = 0,
     drop_and_pad: bool = False,
     zero_pad: bool = False,
-    row_format: RowFormat | None = None,
+    row_format: _words.MoeUnpermuteRowFormat | None = None,
     out: A | None = None,
 ) -> A:
     """Return permuted rows to their tokens: each token is the sum of its rows, weighted with its probs.
@@ -68,16 +69,3 @@ def moe_unpermute(
            [ 4.625, -6.25 ],
            [ 4.875, -6.75 ]], dtype=float32)
     """
-    given = (
-        permuted_tokens,
-        sorted_indices,
-        routing_map,
-        probs,
-        permuted_scales,
-        num_tokens,
-        drop_and_pad,
-        zero_pad,
-        row_format,
-    )
-    result: A = operator(given, None if out is None else (out,))[0]
-    return result

@@ -24,6 +24,7 @@ class MoeUnpermuteGrad(NamedTuple, Generic[A]):
 operator = Operator("moe_unpermute_grad", MoeUnpermuteGrad, flows=(0, 2, 4))
 
 
+@operator.function
 def moe_unpermute_grad(
     grad_tokens: A,
     sorted_indices: Array,
@@ -66,4 +67,3 @@ def moe_unpermute_grad(
            [  1.,  -2.,   0.],
            [  9.,   0.,  29.]], dtype=float32)
     """
-    return operator((grad_tokens, sorted_indices, permuted_tokens, routing_map, probs, drop_and_pad, zero_pad), out)

@@ -15,6 +15,7 @@ def _tokens(sorted_indices: Any, probs: Any, num_tokens: int) -> Any:
 operator = Operator("moe_unpermute_ids", tuple, flows=(0, 2, 3, 5, 6), extents={"T": _tokens})
 
 
+@operator.function
 def moe_unpermute_ids(
     permuted_tokens: A,
     sorted_indices: Array,
@@ -67,20 +68,3 @@ def moe_unpermute_ids(
     >>> switchyard.moe_unpermute_ids(rows, sorted_indices, num_tokens=3, residual=residual)[:, 0]
     array([21., 42., 63.], dtype=float32)
     """
-    result: A = operator(
-        (
-            permuted_tokens,
-            sorted_indices,
-            probs,
-            bias,
-            bias_ids,
-            residual,
-            shared,
-            num_tokens,
-            row_begin,
-            num_rows,
-            by_choice,
-        ),
-        None if out is None else (out,),
-    )[0]
-    return result

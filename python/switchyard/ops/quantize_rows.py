@@ -6,9 +6,10 @@ from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
 from .._operator import Operator
-from .._row_formats import QuantizedFormat, ScaleLayout, code_shape, code_type, scale_shape, scale_type, scales_apart
+from .._row_formats import code_shape, code_type, scale_shape, scale_type, scales_apart
 
 
 class QuantizeRows(NamedTuple, Generic[A]):
@@ -33,12 +34,13 @@ operator = Operator(
 )
 
 
+@operator.function
 def quantize_rows(
     input: A,
     global_scale: Array | None = None,
     *,
-    format: QuantizedFormat,
-    scale_layout: ScaleLayout = "row",
+    format: _words.QuantizeRowsFormat,
+    scale_layout: _words.QuantizeRowsScaleLayout = "row",
     out: QuantizeRows[Any] | None = None,
 ) -> QuantizeRows[A]:
     """Make codes of 4 or 8 bits of rows, with a scale for each group of neighbours.
@@ -69,4 +71,3 @@ def quantize_rows(
     >>> quantized.scales
     array([[0.01574803]], dtype=float32)
     """
-    return operator((input, global_scale, format, scale_layout), out)

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Generic, Literal, TypeAlias
+from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
-from .._numbers import real, seed_bits, whole
 from .._operator import Operator
-
-Noise: TypeAlias = Literal["auto", "none", "q", "race", "cdf"]
-QOrder: TypeAlias = Literal["list", "vocab"]
-Ties: TypeAlias = Literal["exact", "all"]
-Logprob: TypeAlias = Literal["none", "raw", "final"]
 
 
 class Sample(NamedTuple, Generic[A]):
@@ -48,10 +43,38 @@ class Sample(NamedTuple, Generic[A]):
     score_logprob: A | None = None
 
 
+def warn_of_no_draw(
+    q: Any,
+    given_token: Any,
+    noise: str,
+    masked_logits: Any,
+    candidates: Any,
+    top_k: Any,
+    top_p: Any,
+    min_p: Any,
+    temperature: Any,
+) -> None:
+    """Warns of parameters of a draw in a call without seed and noise, unless they request the first token anyway."""
+    if top_k is None and top_p is None and min_p is None and temperature is None:
+        return
+    if q is not None or given_token is not None or noise != "auto" or masked_logits or candidates:
+        return
+    named = {"top_k": top_k, "top_p": top_p, "min_p": min_p, "temperature": temperature}
+    there = [name for name, value in named.items() if value is not None]
+    first_alone = (type(top_k) is int and top_k == 1) or (type(temperature) in (int, float) and temperature < 1e-5)
+    if not first_alone:
+        text = (
+            f"sample: seed is None, want a seed: without one {there[-1]} picks nothing, "
+            "every row takes the most likely token"
+        )
+        warnings.warn(f'{text}; noise="none" if that is meant', UserWarning, stacklevel=3)
+
+
 operator = Operator(
     "sample",
     Sample,
     asks={"masked_logits": "masked_logits", "candidates": "list_token list_prob", "rank": "rank"},
+    without={"seed": warn_of_no_draw},
     extents={"M": lambda top_logprobs: top_logprobs},
     when={
         "logprob": lambda logprob: logprob != "none",
@@ -62,6 +85,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def sample(
     logits: A,
     top_k: int | Sequence[int] | Array | None = None,
@@ -80,11 +104,11 @@ def sample(
     score_token: Array | None = None,
     *,
     eps: float = 1e-8,
-    noise: Noise = "auto",
-    q_order: QOrder = "list",
-    ties: Ties = "exact",
-    logprob: Logprob = "none",
-    empty_token: Literal[-1, 0] = -1,
+    noise: _words.SampleNoise = "auto",
+    q_order: _words.SampleQOrder = "list",
+    ties: _words.SampleTies = "exact",
+    logprob: _words.SampleLogprobMode = "none",
+    empty_token: _words.SampleEmptyToken = -1,
     k_limit: int = 0,
     probs_in: bool = False,
     top_k_guess: int = 0,
@@ -154,48 +178,3 @@ def sample(
     >>> best.top_token, best.top_logprob.round(3), best.rank
     (array([[3, 4, 2]]), array([[-0.778, -1.278, -1.778]], dtype=float32), array([2], dtype=int32))
     """
-    if seed is None and q is None and given_token is None and noise == "auto" and not (masked_logits or candidates):
-        warn_of_no_draw(top_k, top_p, min_p, temperature)
-    given = (
-        logits,
-        None if top_k is None else whole("sample", "top_k", top_k),
-        None if top_p is None else real("sample", "top_p", top_p),
-        None if min_p is None else real("sample", "min_p", min_p),
-        None if temperature is None else real("sample", "temperature", temperature),
-        q,
-        None if seed is None else seed_bits("sample", "seed", seed),
-        None if offset is None else seed_bits("sample", "offset", offset),
-        None if stream is None else seed_bits("sample", "stream", stream),
-        allow_bits,
-        override_indptr,
-        override_token,
-        override_logit,
-        None if given_token is None else whole("sample", "given_token", given_token),
-        score_token,
-        eps,
-        noise,
-        q_order,
-        ties,
-        logprob,
-        empty_token,
-        k_limit,
-        probs_in,
-        top_k_guess,
-        top_logprobs,
-    )
-    return operator(given, out, masked_logits, candidates, rank)
-
-
-def warn_of_no_draw(top_k: Any, top_p: Any, min_p: Any, temperature: Any, above: int = 3) -> None:
-    """Warns of parameters of a draw in a call without noise, unless they request the first token anyway."""
-    if top_k is None and top_p is None and min_p is None and temperature is None:
-        return
-    names = ("top_k", "top_p", "min_p", "temperature")
-    there = [name for name, value in zip(names, (top_k, top_p, min_p, temperature), strict=True) if value is not None]
-    first_alone = (type(top_k) is int and top_k == 1) or (type(temperature) in (int, float) and temperature < 1e-5)
-    if not first_alone:
-        text = (
-            f"sample: seed is None, want a seed: without one {there[-1]} picks nothing, "
-            "every row takes the most likely token"
-        )
-        warnings.warn(f'{text}; noise="none" if that is meant', UserWarning, stacklevel=above)

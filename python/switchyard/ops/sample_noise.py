@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._numbers import low_bits
 from .._operator import Operator
 
 operator = Operator("sample_noise", tuple)
 
 
+@operator.function
 def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out: Any = None) -> Any:
     """Make the noise that :func:`sample` uses with noise "race", to repeat a draw elsewhere.
 
@@ -31,12 +31,3 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
     >>> switchyard.sample_noise(n=4, seed=12, offset=5, stream=2)
     array([1.6354716 , 5.141519  , 0.11814385, 0.6537577 ], dtype=float32)
     """
-    given = (
-        low_bits("sample_noise", "seed", seed),
-        low_bits("sample_noise", "offset", offset),
-        low_bits("sample_noise", "stream", stream) & 0xFFFFFFFF,
-        n,
-    )
-    if out is not None:
-        return operator(given, None if out is None else (out,))[0]
-    return operator(given)[0]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, Literal
+from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
-from .._numbers import real, whole
 from .._operator import Operator
 
 
@@ -56,6 +56,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def sample_overrides(
     logits: A,
     prompt_indptr: Array | None = None,
@@ -79,7 +80,7 @@ def sample_overrides(
     stop_token: Array | None = None,
     stop_indptr: Array | None = None,
     *,
-    history_scope: Literal["all", "output"] = "all",
+    history_scope: _words.SampleOverridesHistoryScope = "all",
     max_rows: int = 0,
     out: SampleOverrides[Any] | None = None,
 ) -> SampleOverrides[A]:
@@ -131,24 +132,3 @@ def sample_overrides(
     >>> switchyard.sample(logits, **changed._asdict()).token
     array([2])
     """
-    penalties: tuple[Any, ...] = (
-        real("sample_overrides", "repetition_penalty", repetition_penalty),
-        real("sample_overrides", "frequency_penalty", frequency_penalty),
-        real("sample_overrides", "presence_penalty", presence_penalty),
-    )
-    lists: tuple[Any, ...] = (prompt_indptr, prompt_token, output_indptr, output_token, bias_indptr, bias_token, bias)
-    more: tuple[Any, ...] = (
-        cu_lens,
-        draft_token,
-        parent,
-        seq_indptr,
-        seq_token,
-        seq_row_indptr,
-        seq_bias,
-        None if min_tokens is None else whole("sample_overrides", "min_tokens", min_tokens),
-        stop_token,
-        stop_indptr,
-        history_scope,
-        max_rows,
-    )
-    return operator((logits, *lists, *penalties, *more), out)

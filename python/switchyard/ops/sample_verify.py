@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Generic, Literal
+from typing import Any, Generic
 
 from typing_extensions import NamedTuple
 
+from .. import _words
 from .._arrays import A, Array
-from .._numbers import real, seed_bits, whole
 from .._operator import Operator
-from .sample import Logprob, Ties
 
 
 class SampleVerify(NamedTuple, Generic[A]):
@@ -72,6 +71,7 @@ operator = Operator(
 )
 
 
+@operator.function
 def sample_verify(
     logits: A,
     draft_token: Array,
@@ -91,11 +91,11 @@ def sample_verify(
     stop_token: Array | None = None,
     stop_indptr: Array | None = None,
     *,
-    mode: Literal["match"] = "match",
-    noise: Literal["auto", "none", "race", "cdf"] = "auto",
-    ties: Ties = "exact",
-    logprob: Logprob = "none",
-    empty_token: Literal[-1, 0] = -1,
+    mode: _words.SampleVerifyMode = "match",
+    noise: _words.SampleVerifyNoise = "auto",
+    ties: _words.SampleVerifyTies = "exact",
+    logprob: _words.SampleVerifyLogprobMode = "none",
+    empty_token: _words.SampleVerifyEmptyToken = -1,
     k_limit: int = 0,
     top_logprobs: int = 0,
     accept_mask: bool = False,
@@ -149,31 +149,3 @@ def sample_verify(
     >>> drawn.token, drawn.accepted, drawn.next_token
     (array([[ 2,  2, -1]]), array([1], dtype=int32), array([2]))
     """
-    name = "sample_verify"
-    given = (
-        logits,
-        cu_lens,
-        draft_token,
-        parent,
-        None if temperature is None else real(name, "temperature", temperature),
-        None if top_k is None else whole(name, "top_k", top_k),
-        None if top_p is None else real(name, "top_p", top_p),
-        None if min_p is None else real(name, "min_p", min_p),
-        None if seed is None else seed_bits(name, "seed", seed),
-        None if offset is None else seed_bits(name, "offset", offset),
-        None if stream is None else seed_bits(name, "stream", stream),
-        allow_bits,
-        override_indptr,
-        override_token,
-        override_logit,
-        stop_token,
-        stop_indptr,
-        mode,
-        noise,
-        ties,
-        logprob,
-        empty_token,
-        k_limit,
-        top_logprobs,
-    )
-    return operator(given, out, accept_mask, row_flags, rank)

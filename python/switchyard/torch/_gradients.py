@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 import torch.utils._pytree as pytree
 from torch import Tensor
 
+import switchyard
+
+from .. import _functions
 from .._sentences import bad
 from ..errors import Status, rejection
 from ._library import library, op, transformed
@@ -26,6 +31,52 @@ def register(name: str, setup: Callable[..., None], backward: Callable[..., Any]
 
     torch.library.register_autograd(f"switchyard::{name}", backward, setup_context=setup_context, lib=library)
     transformed[name] = _function(name, setup_context, backward)
+
+
+# The gradients of inputs by name, from a call and the gradients of its results. A call has by name what was kept, None
+# for what was left out, and all scalars; `shape` and `dtype` of its tensors; and `needs`, the inputs with a gradient.
+Rule = Callable[[Any, Any], dict[str, Any]]
+Begin = Callable[[Any, Any, Any], Iterable[str] | None]
+
+rules: dict[str, Rule] = {}  # of operators
+
+
+def rule(name: str, keep: str, begin: Begin | None = None) -> Callable[[Rule], Rule]:
+    """Registers the gradient of an operator, and which inputs and results it needs.
+
+    `begin` looks at a call that is made: its context, its values and results by name; it returns what need not be kept.
+    """
+    operator = _functions.operator_of(getattr(switchyard, name))
+    fields = [*(field.parameter for field in operator.given), *operator.asks]
+    results = [field.name for field in operator.outputs]
+
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        given = dict(zip(fields, inputs, strict=True))
+        made = dict(zip(results, output if isinstance(output, (tuple, list)) else (output,), strict=True))
+        left_out = begin(ctx, SimpleNamespace(**given), SimpleNamespace(**made)) if begin else ()
+        held = {**given, **made}
+        ctx.names = [field for field in keep.split() if field not in (left_out or ())]
+        ctx.save_for_backward(*(held[field] for field in ctx.names))
+        tensors = {field: value for field, value in given.items() if isinstance(value, Tensor)}
+        ctx.values = {field: value for field, value in given.items() if field not in tensors}
+        ctx.shape = {field: tensor.shape for field, tensor in tensors.items()}
+        ctx.dtype = {field: tensor.dtype for field, tensor in tensors.items()}
+
+    def backward(back: Rule, ctx: Any, *grads: Any) -> Any:
+        if all(grad is None for grad in grads):
+            return (None,) * len(fields)
+        held = {**dict.fromkeys(keep.split()), **ctx.values, **dict(zip(ctx.names, ctx.saved_tensors, strict=True))}
+        needs = {field for field, needed in zip(fields, ctx.needs_input_grad, strict=False) if needed}
+        call = SimpleNamespace(**held, shape=ctx.shape, dtype=ctx.dtype, needs=needs)
+        made = back(call, SimpleNamespace(**dict(zip(results, grads, strict=True))))
+        return tuple(made.get(field) if field in needs else None for field in fields)
+
+    def take(back: Rule) -> Rule:
+        rules[name] = back
+        register(name, setup, functools.partial(backward, back))
+        return back
+
+    return take
 
 
 class _Ended:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import linecache
+import inspect
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import ParamSpec
 
-from .. import _arrays
+from .. import _arrays, _functions
 from .._binding import Field, core
 from .._numbers import is_flag
 from .._operator import PLANE, Operator, choose
@@ -399,57 +399,47 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
     return shortened(operator, alone, general)
 
 
-def build(text: str, title: str, names: dict[str, Any]) -> None:
-    """Runs generated code. Its lines are kept, for tracebacks and inspect.getsource."""
-    file = f"{__file__}: {title}"
-    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec"), names)
+LINES = """
+    try:
+      {without}
+      return body(({values}), {out}{more})
+    except Error:
+      raise
+    except Exception:
+      reject_odd(operator, ({values}), {out})
+      raise"""
 
 
-def function(plain: Callable[P, T]) -> Callable[[Callable[..., T]], Callable[P, T]]:
-    """Makes a function with the signature of a plain one of a body(given, out), whose docstring it has.
+def make(plain: Any, body: Call, doc: str | None) -> Any:
+    """A function with the signature of a plain one, of a body(given, out).
 
     The body gets the values as `define` takes them, and what the call writes to: `out`, or a tuple of the arrays that
-    are arguments. Its return type says which arrays the function takes.
+    are arguments. Its further parameters are arguments of these names.
     """
-
-    def decorate(body: Callable[..., T]) -> Callable[P, T]:
-        of = cast("Any", plain)
-        code, operator = of.__code__, of.__globals__["operator"]
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        listed = [*names[: code.co_argcount], "*", *names[code.co_argcount :]]
-        values = "".join(
-            f"{name if name in names else None}, "
-            for name in (*(field.parameter for field in operator.given), *operator.asks)
-        )
-        written = "".join(f"{field.name}, " for field in operator.outputs if field.name in names)
-        out = "out" if "out" in names else f"({written})"
-        lines = (
-            "def front(body):",
-            f"  def {of.__name__}({', '.join(listed)}):",
-            "    try:",
-            f"      return body(({values}), {out})",
-            "    except Error:",
-            "      raise",
-            "    except Exception:",
-            f"      reject_odd(operator, ({values}), {out})",
-            "      raise",
-            f"  return {of.__name__}",
-        )
-        scope = {**of.__globals__, "Tensor": Tensor, "Error": Error, "reject_odd": reject_odd}
-        build("\n".join(lines), f"switchyard.torch.{of.__name__}", scope)
-        made = scope["front"](body)
-        made.__defaults__, made.__kwdefaults__ = of.__defaults__, of.__kwdefaults__
-        made.__doc__, made.__module__, made.__qualname__ = body.__doc__, body.__module__, of.__name__
-        made.__annotations__ = {at: re.sub(r"\b(A|Array)\b", "Tensor", kind) for at, kind in of.__annotations__.items()}
-        return cast("Callable[P, T]", made)
-
-    return decorate
+    values = _functions.values(plain, _functions.scalar) + _functions.asked(plain)
+    more = [name for name in _functions.parameters(body)[2:] if name in _functions.parameters(plain)]
+    parts = {"values": values, "out": _functions.written(plain), "more": "".join(f", {name}" for name in more)}
+    lines = LINES.format(**parts, without=_functions.without(plain, " and not compiling()"))
+    scope = {"Tensor": Tensor, "Error": Error, "reject_odd": reject_odd}
+    file = f"{__file__}: switchyard.torch.{plain.__name__}"
+    made = _functions.generate(plain, file, lines, scope, body=body, compiling=torch.compiler.is_compiling)
+    made.__doc__, made.__module__, made.__qualname__ = doc, "switchyard.torch", plain.__name__
+    made.__annotations__ = {at: re.sub(r"\b(A|Array)\b", "Tensor", kind) for at, kind in made.__annotations__.items()}
+    return made
 
 
-def overloaded(plain: F) -> Callable[[Callable[..., Any]], F]:
-    """The same for a function with several signatures."""
-    return cast("Any", function)(plain)  # type: ignore[no-any-return]
+def function(plain: F) -> Callable[[Call], F]:
+    """A decorator that makes a function with the signature and the types of a plain one from a body."""
+    return lambda body: cast("F", make(plain, body, body.__doc__))
+
+
+def derive(plain: Callable[P, T], returns: type[T], doc: str, run: Call | None = None) -> Callable[P, T]:
+    """The function for tensors of a plain one, which runs the operator and does nothing else.
+
+    `run`, in the place of `define`, makes the call of the plain function.
+    """
+    body = run(plain, returns) if run else define(_functions.operator_of(plain), returns)
+    return cast("Callable[P, T]", make(plain, body, inspect.cleandoc(doc)))
 
 
 def write_nothing(name: str) -> Call:

@@ -8,24 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import switchyard
+
 from .. import _caches
+from .._functions import operator_of
 from .._numbers import count
 from .._operator import Operator
 from ..errors import Error, Status
-from ..ops import kv_blocks as _kv_blocks
-from ..ops import kv_gather as _kv_gather
-from ..ops import kv_ragged as _kv_ragged
-from ..ops import kv_scatter as _kv_scatter
-from ..ops import kv_slots as _kv_slots
-from ..ops import kv_translate as _kv_translate
-from ..ops.kv_translate import KvTranslate
+from ..ops.kv_ragged import read_end
 from . import _gradients, _library
-from ._library import Given, define, element_type, function, overloaded
+from ._library import Given, derive, element_type, function
 
 _None = type(None)
-
-_translate = define(_kv_translate.operator, KvTranslate[Tensor])
-_slots = define(_kv_slots.operator, Tensor)
 
 
 def _lists(
@@ -125,13 +119,13 @@ def _define_gather(operator: Operator[Any]) -> Any:
     return lambda given, out: short(given, out) if given[-1] is None else general(given, out, None)
 
 
-_check_scatter = _library.make_word_check(_kv_scatter.operator)
-_gather = _define_gather(_kv_gather.operator)
-_ragged = _define_gather(_kv_ragged.operator)
+_check_scatter = _library.make_word_check(operator_of(switchyard.kv_scatter))
+_gather = _define_gather(operator_of(switchyard.kv_gather))
+_ragged = _define_gather(operator_of(switchyard.kv_ragged))
 
 
-@overloaded(_kv_gather.kv_gather)
-def kv_gather(given: Given, out: Any) -> Any:
+@function(switchyard.kv_gather)
+def kv_gather(given: Given, out: Any, dtype: Any) -> Any:
     """Copy the cache rows of selected tokens, in the order of the indices: :func:`switchyard.kv_gather`.
 
     A cache that requires a gradient gets none: a backward pass that reaches it is rejected.
@@ -144,11 +138,11 @@ def kv_gather(given: Given, out: Any) -> Any:
             [20, 21],
             [50, 51]])
     """
-    return _gather(given if given[-1] is None else (*given[:-1], element_type("kv_gather", given[-1])), out)
+    return _gather(given if dtype is None else (*given[:-1], element_type("kv_gather", dtype)), out)
 
 
-@overloaded(_kv_ragged.kv_ragged)
-def kv_ragged(given: Given, out: Any) -> Any:
+@function(switchyard.kv_ragged)
+def kv_ragged(given: Given, out: Any, cu_lens: Any, rows: Any, dtype: Any) -> Any:
     """Copy a run of tokens of each sequence out of a paged cache: :func:`switchyard.kv_ragged`.
 
     A compiled graph needs ``rows`` or ``out``, because without them the number of rows is read from ``cu_lens``. A
@@ -159,37 +153,38 @@ def kv_ragged(given: Given, out: Any) -> Any:
     >>> switchyard.torch.kv_ragged(cache, torch.tensor([0, 3, 4]), blocks, block_size=2)[:, 0]
     tensor([4., 5., 0., 2.])
     """
-    rows, dtype = given[-2:]
     if rows is None and out is None:
-        rows = _end(given[2])
+        rows = _end(cu_lens)
     elif not isinstance(rows, (int, torch.SymInt, _None)):
         rows = count("kv_ragged", "rows", rows)
     return _ragged((*given[:-2], rows, element_type("kv_ragged", dtype)), out)
 
 
-@function(_kv_translate.kv_translate)
-def kv_translate(given: Given, out: Any) -> KvTranslate[Tensor]:
+kv_translate = derive(
+    switchyard.kv_translate,
+    switchyard.KvTranslate[Tensor],
     """Look up the rows of selected tokens in a paged cache: :func:`switchyard.kv_translate`.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.kv_translate(torch.tensor([0, 4, 3]), torch.tensor([0, 2, 1]), block_size=2).slots
     tensor([0, 2, 5])
-    """
-    return _translate(given, out)
+    """,
+)
 
 
-@function(_kv_slots.kv_slots)
-def kv_slots(given: Given, out: Any) -> Tensor:
+kv_slots = derive(
+    switchyard.kv_slots,
+    Tensor,
     """Look up the row of every new token in a paged cache: :func:`switchyard.kv_slots`.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.kv_slots(torch.tensor([0, 4, 3]), block_table=torch.tensor([0, 2, 1]), block_size=2)
     tensor([0, 2, 5])
-    """
-    return _slots(given, out)
+    """,
+)
 
 
-@overloaded(_kv_scatter.kv_scatter)
+@function(switchyard.kv_scatter)
 def kv_scatter(given: Given, out: Any) -> None:
     """Write rows into a paged cache by slot, in place: :func:`switchyard.kv_scatter`.
 
@@ -224,10 +219,10 @@ def _scatter_general(given: Given, out: Any, _: bool | None) -> None:
     _scatter_planes(caches, rows, slots, scales_given, globals, scaled, *numbers, formats, block_size)
 
 
-_scatter_call = _library.shortened(_kv_scatter.operator, False, _scatter_general)
+_scatter_call = _library.shortened(operator_of(switchyard.kv_scatter), False, _scatter_general)
 
 
-@function(_kv_blocks.kv_blocks)
+@function(switchyard.kv_blocks)
 def kv_blocks(given: Given, out: Any) -> None:
     """Copy whole blocks by pairs, in place or from one cache to another: :func:`switchyard.kv_blocks`.
 
@@ -249,7 +244,7 @@ def kv_blocks(given: Given, out: Any) -> None:
     if _library.direct((), (pairs, *caches, *sources, *targets)):
         _blocks_kernel(pairs, caches, sources, targets, block_size)
         return
-    *_, block_size = _kv_blocks.operator.check_kinds(given)
+    *_, block_size = operator_of(switchyard.kv_blocks).check_kinds(given)
     _library.reject_tracked("kv_blocks", (caches, sources, targets))
     _blocks(pairs, caches, sources, targets, block_size)
 
@@ -257,7 +252,7 @@ def kv_blocks(given: Given, out: Any) -> None:
 def _end(cu_lens: Tensor) -> int:
     """The last of the lengths."""
     plain = type(cu_lens) is Tensor and not torch.compiler.is_compiling()
-    end = _kv_ragged.read_end(cu_lens) if plain else None
+    end = read_end(cu_lens) if plain else None
     return end if end is not None else max(int(cu_lens[-1]), 0) if cu_lens.numel() else 0
 
 
@@ -280,7 +275,7 @@ def _scatter_planes_kernel(
 
     def run(rows: list[Tensor]) -> None:
         values = (rows[0], slots, planes[0].scale, planes[0].global_scale, *numbers)
-        _kv_scatter.operator.run(values, (caches[0],), _caches.further(planes, rows))
+        operator_of(switchyard.kv_scatter).run(values, (caches[0],), _caches.further(planes, rows))
 
     try:
         run(rows)
@@ -292,11 +287,11 @@ def _scatter_planes_kernel(
 
 def _scatter_kernel(cache: Tensor, src: Tensor, *others: Any) -> None:
     try:
-        _kv_scatter.operator.run((src, *others), (cache,))
+        operator_of(switchyard.kv_scatter).run((src, *others), (cache,))
     except Error as error:
         if error.status != Status.STRIDE:
             raise
-        _kv_scatter.operator.run((src.contiguous(), *others), (cache,))
+        operator_of(switchyard.kv_scatter).run((src.contiguous(), *others), (cache,))
 
 
 def _blocks_kernel(
@@ -309,7 +304,7 @@ def _blocks_kernel(
         for value in (more[i], targets[i] if i < len(targets) else None, None, None, None)
     )
     first = [tensors[0] if tensors else None for tensors in (caches, sources, targets)]
-    _kv_blocks.operator.run((first[1], pairs, block_size), (first[0], first[2]), planes)
+    operator_of(switchyard.kv_blocks).run((first[1], pairs, block_size), (first[0], first[2]), planes)
 
 
 _scatter = _library.register(

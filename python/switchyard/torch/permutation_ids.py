@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..ops import moe_permute_ids as _moe_permute_ids
-from ..ops import moe_unpermute_ids as _moe_unpermute_ids
-from ..ops.moe_permute_ids import MoePermuteIds
+import switchyard
+
 from . import _gradients, slots
-from ._library import Given, define, function, op
+from ._library import derive, op
 
-_permute = define(_moe_permute_ids.operator, MoePermuteIds[Tensor])
-_unpermute = define(_moe_unpermute_ids.operator, Tensor)
-
-
-@function(_moe_permute_ids.moe_permute_ids)
-def moe_permute_ids(given: Given, out: Any) -> MoePermuteIds[Tensor]:
+moe_permute_ids = derive(
+    switchyard.moe_permute_ids,
+    switchyard.MoePermuteIds[Tensor],
     """Copy each token row to the experts it names: :func:`switchyard.moe_permute_ids`.
 
     Gradients go to ``tokens``, the sum over the rows that were kept, and to ``probs``.
@@ -32,12 +29,13 @@ def moe_permute_ids(given: Given, out: Any) -> MoePermuteIds[Tensor]:
     >>> rows.permuted_tokens.sum().backward()
     >>> tokens.grad[:, 0].tolist()
     [1.0, 2.0, 1.0]
-    """
-    return _permute(given, out)
+    """,
+)
 
 
-@function(_moe_unpermute_ids.moe_unpermute_ids)
-def moe_unpermute_ids(given: Given, out: Any) -> Tensor:
+moe_unpermute_ids = derive(
+    switchyard.moe_unpermute_ids,
+    Tensor,
     """Return rows permuted by ids to their tokens: :func:`switchyard.moe_unpermute_ids`.
 
     Gradients go to ``permuted_tokens``, ``probs``, ``bias``, ``residual`` and ``shared``. A weight of exactly 0 gives
@@ -52,82 +50,69 @@ def moe_unpermute_ids(given: Given, out: Any) -> Tensor:
     >>> tokens.sum().backward()
     >>> rows.grad[:, 0].tolist()
     [1.0, 2.0, 0.0, 0.5]
-    """
-    return _unpermute(given, out)
+    """,
+)
 
 
-def _keep_permute(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tokens, ids, _, _, _, _, ctx.row_begin, _, _, row_format = inputs
-    _gradients.reject_type("moe_permute_ids", "tokens", tokens)
-    _gradients.end_at_codes(ctx, "moe_permute_ids", "tokens", tokens, row_format, output[5])
-    ctx.save_for_backward(output[1])
-    ctx.shape, ctx.slots = tokens.shape, ids.shape
+def _begin_permute(ctx: Any, given: Any, made: Any) -> None:
+    _gradients.reject_type("moe_permute_ids", "tokens", given.tokens)
+    _gradients.end_at_codes(ctx, "moe_permute_ids", "tokens", given.tokens, given.row_format, made.permuted_scales)
 
 
-def _permute_backward(ctx: Any, grad_rows: Tensor | None, _: Any, grad_row_probs: Tensor | None, *__: Any) -> Any:
-    (sorted_indices,) = ctx.saved_tensors
-    grad_tokens = grad_probs = None
-    if ctx.needs_input_grad[0] and grad_rows is not None:
-        count = ctx.shape[0]
-        if ctx.slots[1] == 0:  # tokens without slots: their number does not follow from empty indices
-            grad_tokens = grad_rows.new_zeros(ctx.shape)
+@_gradients.rule("moe_permute_ids", "sorted_indices", _begin_permute)
+def _permute_back(call: Any, grads: Any) -> dict[str, Any]:
+    grad_rows, row_probs, begin = grads.permuted_tokens, grads.permuted_probs, call.row_begin
+    made: dict[str, Any] = {}
+    if "tokens" in call.needs and grad_rows is not None:
+        if call.shape["ids"][1] == 0:  # tokens without slots: their number does not follow from empty indices
+            made["tokens"] = grad_rows.new_zeros(call.shape["tokens"])
         else:
-            grad_tokens = moe_unpermute_ids(grad_rows, sorted_indices, num_tokens=count, row_begin=ctx.row_begin)
-    if ctx.needs_input_grad[2] and grad_row_probs is not None:  # one slot per "token": each gets what its row got
-        column = grad_row_probs.unsqueeze(1)
-        alone = moe_unpermute_ids(column, sorted_indices, row_begin=ctx.row_begin)
-        grad_probs = alone.reshape(ctx.slots)
-    return grad_tokens, None, grad_probs, None, None, None, None, None, None, None
+            count = call.shape["tokens"][0]
+            made["tokens"] = moe_unpermute_ids(grad_rows, call.sorted_indices, num_tokens=count, row_begin=begin)
+    if "probs" in call.needs and row_probs is not None:  # one slot per "token": each gets what its row got
+        alone = moe_unpermute_ids(row_probs.unsqueeze(1), call.sorted_indices, row_begin=begin)
+        made["probs"] = alone.reshape(call.shape["ids"])
+    return made
 
 
-def _keep_unpermute(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    permuted_tokens, sorted_indices, probs, bias, bias_ids, _, _, _, ctx.row_begin, _, ctx.by_choice = inputs
-    weighted = probs is not None
-    kept = (sorted_indices, permuted_tokens if weighted else None, probs, bias if weighted else None, bias_ids)
-    ctx.save_for_backward(*kept)
-    ctx.rows, ctx.biases = permuted_tokens.shape[0], None if bias is None else bias.shape[0]
+def _begin_unpermute(ctx: Any, given: Any, made: Any) -> Iterable[str]:
+    return ("permuted_tokens", "bias") if given.probs is None else ()
 
 
-def _unpermute_backward(ctx: Any, grad: Tensor | None) -> Any:
+@_gradients.rule("moe_unpermute_ids", "sorted_indices permuted_tokens probs bias bias_ids", _begin_unpermute)
+def _unpermute_back(call: Any, grads: Any) -> dict[str, Any]:
     """A row is slot 0 to M-1 of one expert: moe_combine with as many choices as a token has slots. So is a bias."""
-    sorted_indices, permuted_tokens, probs, bias, bias_ids = ctx.saved_tensors
-    if grad is None:
-        return (None,) * 11
+    grad, probs, bias_ids, rows = grads.tokens, call.probs, call.bias_ids, call.shape["permuted_tokens"][0]
     count = grad.shape[0]
     of_no_token = 0 if probs is None else probs.shape[1]
-    choices = sorted_indices.shape[0] // count if count != 0 else of_no_token
-    by_choice = sorted_indices.reshape(choices, count)
-    if not ctx.by_choice:
-        by_choice = sorted_indices.reshape(count, choices).t()
-    locations = (by_choice - ctx.row_begin).contiguous()
-    indices = torch.zeros_like(locations)
-    biases = None
+    choices = call.sorted_indices.shape[0] // count if count != 0 else of_no_token
+    by_choice = call.sorted_indices.reshape(choices, count)
+    if not call.by_choice:
+        by_choice = call.sorted_indices.reshape(count, choices).t()
+    locations = (by_choice - call.row_begin).contiguous()
+    indices, biases, gates = torch.zeros_like(locations), None, None
     if bias_ids is not None:  # not of rows outside the window
-        inside = (by_choice == -1) | ((locations >= 0) & (locations < ctx.rows))
+        inside = (by_choice == -1) | ((locations >= 0) & (locations < rows))
         biases = torch.where(inside, bias_ids.t(), -1)
         locations = torch.where(by_choice == -1, -1, locations)
-    gates = None
     if probs is not None:
-        gates = _gradients.factors(probs, grad)
-        gates = None if gates is None else gates.t().contiguous()
+        gates = (probs if probs.dtype == grad.dtype else probs.to(torch.float32)).t().contiguous()
 
     def gradient(places: Tensor, rows: int) -> Tensor:
         live = places if probs is None else torch.where(probs.t() == 0, -1, places)
         made: Tensor = op("moe_combine_grad")(grad, gates, indices, live.contiguous(), 1, rows)
         return made
 
-    grad_rows = gradient(locations, ctx.rows) if ctx.needs_input_grad[0] else None
-    grad_bias = gradient(biases, ctx.biases) if biases is not None and ctx.needs_input_grad[3] else None
-    grad_probs = None
-    if probs is not None and ctx.needs_input_grad[2]:
+    made: dict[str, Any] = {"residual": grad, "shared": grad}
+    if "permuted_tokens" in call.needs:
+        made["permuted_tokens"] = gradient(locations, rows)
+    if biases is not None and "bias" in call.needs:
+        made["bias"] = gradient(biases, call.shape["bias"][0])
+    if "probs" in call.needs:
         dtype = probs.dtype if probs.dtype == grad.dtype else torch.float32
-        dots = slots.gate_gradient((indices, locations, grad, permuted_tokens, 1, ctx.rows, dtype))
+        dots = slots.gate_gradient((indices, locations, grad, call.permuted_tokens, 1, rows, dtype))
         if biases is not None:
-            dots = dots + slots.gate_gradient((indices, biases.contiguous(), grad, bias, 1, ctx.biases, dtype))
-        grad_probs = dots.t().to(probs.dtype)
-    added = tuple(grad if ctx.needs_input_grad[i] else None for i in (5, 6))
-    return grad_rows, None, grad_probs, grad_bias, None, *added, None, None, None, None
-
-
-_gradients.register("moe_permute_ids", _keep_permute, _permute_backward)
-_gradients.register("moe_unpermute_ids", _keep_unpermute, _unpermute_backward)
+            of_bias = (indices, biases.contiguous(), grad, call.bias, 1, call.shape["bias"][0], dtype)
+            dots = dots + slots.gate_gradient(of_bias)
+        made["probs"] = dots.t().to(probs.dtype)
+    return made

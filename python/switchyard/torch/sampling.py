@@ -9,26 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import switchyard
+
+from .._functions import SEEDS, operator_of
 from .._numbers import integer, is_flag, low_bits
-from .._operator import Operator
 from .._sentences import bad, shown
 from ..errors import Error, Status
-from ..ops import sample as _sample_module
-from ..ops import sample_noise as _sample_noise
-from ..ops import sample_overrides as _sample_overrides
-from ..ops import sample_verify as _sample_verify
-from ..ops.sample import Sample
-from ..ops.sample_overrides import SampleOverrides
-from ..ops.sample_verify import SampleVerify
 from . import _gradients
-from ._library import Given, T, define, direct, function, shortened
+from ._library import Given, T, define, derive, direct, shortened
 
-SEEDS = ("seed", "offset", "stream")  # integers without a sign
 NUMBERS = (int, float, np.integer, np.floating)
 
 
-def _define(operator: Operator[Any], returns: type[T]) -> Callable[[Given, Any], T]:
-    """The function of an operator with parameters of rows: a tensor with rows, a list, or a number for all rows."""
+def of_rows(plain: Any, returns: type[T]) -> Callable[[Given, Any], T]:
+    """Runs an operator with parameters of rows: a tensor with rows, a list, or a number for all rows."""
+    operator = operator_of(plain)
     name, run, run_direct = operator.name, define(operator, returns), shortened(operator, False, lambda *_: None)
     fields = [(at, field.name, "f32" in field.types) for at, field in enumerate(operator.given) if field.per_row]
     places, arrays = [at for at, *_ in fields], len(operator.inputs)
@@ -59,14 +54,9 @@ def _define(operator: Operator[Any], returns: type[T]) -> Callable[[Given, Any],
     return call
 
 
-_sample = _define(_sample_module.operator, Sample[Tensor])
-_verify = _define(_sample_verify.operator, SampleVerify[Tensor])
-_overrides = _define(_sample_overrides.operator, SampleOverrides[Tensor])
-_noise = define(_sample_noise.operator, Tensor)
-
-
-@function(_sample_module.sample)
-def sample(given: Given, out: Any) -> Sample[Tensor]:
+sample = derive(
+    switchyard.sample,
+    switchyard.Sample[Tensor],
     """Pick one token per row: :func:`switchyard.sample`.
 
     Log-probabilities and masked logits have no gradient: a backward pass that reaches them is rejected. In a compiled
@@ -78,16 +68,13 @@ def sample(given: Given, out: Any) -> Sample[Tensor]:
     tensor([3])
     >>> switchyard.torch.sample(logits, top_k=4, top_p=0.75, seed=7, candidates=True).kept
     tensor([2], dtype=torch.int32)
-    """
-    top_k, top_p, min_p, temperature, q, seed = given[1:7]
-    nothing_else = q is None and given[13] is None and not (given[-3] or given[-2])
-    if seed is None and nothing_else and given[16] == "auto" and not torch.compiler.is_compiling():
-        _sample_module.warn_of_no_draw(top_k, top_p, min_p, temperature, above=4)
-    return _sample(given, out)
+    """,
+    of_rows,
+)
 
-
-@function(_sample_verify.sample_verify)
-def sample_verify(given: Given, out: Any) -> SampleVerify[Tensor]:
+sample_verify = derive(
+    switchyard.sample_verify,
+    switchyard.SampleVerify[Tensor],
     """Verify draft tokens: :func:`switchyard.sample_verify`.
 
     Log-probabilities have no gradient: a backward pass that reaches them is rejected.
@@ -96,12 +83,14 @@ def sample_verify(given: Given, out: Any) -> SampleVerify[Tensor]:
     >>> logits = torch.tensor([[[2.0, 1, 0, -1], [0, 1, 2, 1], [1, 1, 1, 0]]])
     >>> switchyard.torch.sample_verify(logits, draft_token=torch.tensor([[0, 2]])).token
     tensor([[0, 2, 0]])
-    """
-    return _verify(given, out)
+    """,
+    of_rows,
+)
 
 
-@function(_sample_overrides.sample_overrides)
-def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
+sample_overrides = derive(
+    switchyard.sample_overrides,
+    switchyard.SampleOverrides[Tensor],
     """Build the overrides that sample takes, from penalties and biases: :func:`switchyard.sample_overrides`.
 
     >>> import torch, switchyard.torch
@@ -109,26 +98,21 @@ def sample_overrides(given: Given, out: Any) -> SampleOverrides[Tensor]:
     >>> made = switchyard.torch.sample_overrides(torch.ones(1, 4), rows, tokens, repetition_penalty=2.0)
     >>> made.override_token.tolist(), made.override_logit.tolist()
     ([2], [0.5])
-    """
-    return _overrides(given, out)
+    """,
+    of_rows,
+)
 
 
-@function(_sample_noise.sample_noise)
-def sample_noise(given: Given, out: Any) -> Tensor:
+sample_noise = derive(
+    switchyard.sample_noise,
+    Tensor,
     """Make the exponential noise of sample with noise "race": :func:`switchyard.sample_noise`, as a tensor.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.sample_noise(n=1000, seed=7).mean().round(decimals=1)
     tensor(1.)
-    """
-    seed, offset, stream, n = given
-    values = (
-        low_bits("sample_noise", "seed", seed),
-        low_bits("sample_noise", "offset", offset),
-        low_bits("sample_noise", "stream", stream) & 0xFFFFFFFF,
-        n,
-    )
-    return _noise(values, out)
+    """,
+)
 
 
 def _integer(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:

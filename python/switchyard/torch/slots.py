@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+import switchyard
+
+from .._functions import operator_of
 from .._sentences import bad
 from ..errors import Status
-from ..ops import moe_capacity as _moe_capacity
-from ..ops import moe_combine as _moe_combine
-from ..ops import moe_dispatch as _moe_dispatch
-from ..ops import moe_dispatch_grad_gate as _moe_dispatch_grad_gate
-from ..ops import moe_locations as _moe_locations
-from ..ops.moe_dispatch import MoeDispatch
-from ..ops.moe_locations import MoeLocations
 from . import _gradients, _library
-from ._library import Given, define, function, op, overloaded
+from ._library import Given, define, derive, function, op
 
-_dispatch = define(_moe_dispatch.operator, MoeDispatch[Tensor])
-_combine = define(_moe_combine.operator, Tensor)
-gate_gradient = define(_moe_dispatch_grad_gate.operator, Tensor)
-_locations = define(_moe_locations.operator, MoeLocations[Tensor])
-_capacity = define(_moe_capacity.operator, Tensor, writes=False)
+_dispatch = define(operator_of(switchyard.moe_dispatch), switchyard.MoeDispatch[Tensor])
+gate_gradient = define(operator_of(switchyard.moe_dispatch_grad_gate), Tensor)
+_capacity = define(operator_of(switchyard.moe_capacity), Tensor, writes=False)
 
 
-@overloaded(_moe_dispatch.moe_dispatch)
-def moe_dispatch(given: Given, out: Any) -> Any:
+@function(switchyard.moe_dispatch)
+def moe_dispatch(given: Given, out: Any, input: Tensor, row_format: str | None) -> Any:
     """Write each sample's row, times its gate, into its slot: :func:`switchyard.moe_dispatch`.
 
     Gradients go to ``input`` and ``gates``. Of several samples in one slot only the last gets a gradient, as its row is
@@ -43,16 +38,17 @@ def moe_dispatch(given: Given, out: Any) -> Any:
     >>> rows.grad[:, 0].tolist()
     [0.0, 1.0, 1.0]
     """
-    if out is not None and out is given[3]:  # a compiled graph would read a copy
+    if out is not None and out is input:  # a compiled graph would read a copy
         text = "is input itself, want another tensor, or switchyard.moe_dispatch"
         raise bad(Status.ALIAS, "moe_dispatch", "out", text)
-    if given[-1] is not None:
+    if row_format is not None:
         return _dispatch(given, out)
     return _dispatch(given, None if out is None else (out, None))[0]
 
 
-@function(_moe_combine.moe_combine)
-def moe_combine(given: Given, out: Any) -> Tensor:
+moe_combine = derive(
+    switchyard.moe_combine,
+    Tensor,
     """Give each sample the sum of its choices' rows, each times its gate: :func:`switchyard.moe_combine`.
 
     Gradients go to ``expert_out`` and ``gates``. Choices that share a slot are added up there, in float32, choice by
@@ -67,14 +63,14 @@ def moe_combine(given: Given, out: Any) -> Tensor:
     >>> samples.sum().backward()
     >>> rows.grad[:, 0].tolist()
     [1.0, 2.0]
-    """
-    return _combine(given, out)
+    """,
+)
 
 
 moe_dispatch_grad_data = moe_combine
 
 
-@function(_moe_dispatch_grad_gate.moe_dispatch_grad_gate)
+@function(switchyard.moe_dispatch_grad_gate)
 def moe_dispatch_grad_gate(given: Given, out: Any) -> Tensor:
     """Compute the gradient of gates: :func:`switchyard.moe_dispatch_grad_gate`. It has no gradient itself.
 
@@ -87,18 +83,19 @@ def moe_dispatch_grad_gate(given: Given, out: Any) -> Tensor:
     return gate_gradient(given, out)
 
 
-@function(_moe_locations.moe_locations)
-def moe_locations(given: Given, out: Any) -> MoeLocations[Tensor]:
+moe_locations = derive(
+    switchyard.moe_locations,
+    switchyard.MoeLocations[Tensor],
     """Give every choice its slot inside the expert it names: :func:`switchyard.moe_locations`.
 
     >>> import torch, switchyard.torch
     >>> switchyard.torch.moe_locations(torch.tensor([0, 1, 0], dtype=torch.int32), num_experts=2).locations
     tensor([0, 0, 1], dtype=torch.int32)
-    """
-    return _locations(given, out)
+    """,
+)
 
 
-@function(_moe_capacity.moe_capacity)
+@function(switchyard.moe_capacity)
 def moe_capacity(given: Given, out: Any) -> int:
     """Compute the number of slots of each expert: :func:`switchyard.moe_capacity`.
 
@@ -136,7 +133,7 @@ def _row_gradient(
         weights.view(-1)[place] = gates.reshape(-1)[order[live]]
     made = torch.empty((slots, grad.shape[1]), dtype=grad.dtype, device=grad.device)
     given = (weights, torch.zeros_like(samples), samples, grad, 1, count)
-    _library.run(_moe_combine.operator, given, (made,))
+    _library.run(operator_of(switchyard.moe_combine), given, (made,))
     return made
 
 
@@ -157,46 +154,44 @@ def _last_on_slot(indices: Tensor, locations: Tensor, num_experts: int, capacity
     return torch.where(last[named] == sample, locations, -1)
 
 
-def _keep_dispatch(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    gates, indices, locations, rows, ctx.num_experts, ctx.capacity, _, ctx.unique_slots, row_format = inputs
-    for field, tensor in (("input", rows), ("gates", rows if gates is None else gates)):
-        _gradients.end_at_codes(ctx, "moe_dispatch", field, tensor, row_format, output[1])
-    needed = gates is not None and gates.requires_grad
-    ctx.save_for_backward(gates, indices, locations, rows if needed else None)
+def _begin_dispatch(ctx: Any, given: Any, made: Any) -> Iterable[str]:
+    for field, tensor in (("input", given.input), ("gates", given.gates)):
+        if tensor is not None:
+            _gradients.end_at_codes(ctx, "moe_dispatch", field, tensor, given.row_format, made.dispatch_scales)
+    return _without_gates(given, "input")
 
 
-def _dispatch_backward(ctx: Any, grad: Tensor | None, _: Any) -> Any:
-    gates, indices, locations, rows = ctx.saved_tensors
+def _without_gates(given: Any, rows: str) -> Iterable[str]:
+    """Rows are kept for the gradient of gates."""
+    return () if given.gates is not None and given.gates.requires_grad else (rows,)
+
+
+@_gradients.rule("moe_dispatch", "gates indices locations input", _begin_dispatch)
+def _dispatch_back(call: Any, grads: Any) -> dict[str, Any]:
+    gates, indices, locations, grad = call.gates, call.indices, call.locations, grads.dispatch
     if grad is None:
-        return (None,) * 9
-    sizes = (ctx.num_experts, ctx.capacity)
-    grad_gates = grad_rows = None
-    if not ctx.unique_slots:
+        return {}
+    sizes, made = (call.num_experts, call.capacity), {}
+    if not call.unique_slots:
         locations = _last_on_slot(indices, locations, *sizes)
-    if ctx.needs_input_grad[0]:
-        grad_gates = gate_gradient((indices, locations, rows, grad, *sizes, gates.dtype))
-    if ctx.needs_input_grad[3]:
-        grad_rows = op("moe_combine")(gates, indices, locations, grad, *sizes)
-    return grad_gates, None, None, grad_rows, None, None, None, None, None
+    if "gates" in call.needs:
+        made["gates"] = gate_gradient((indices, locations, call.input, grad, *sizes, gates.dtype))
+    if "input" in call.needs:
+        made["input"] = op("moe_combine")(gates, indices, locations, grad, *sizes)
+    return made
 
 
-def _keep_combine(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    gates, indices, locations, expert_out, ctx.num_experts, ctx.capacity = inputs
-    needed = gates is not None and gates.requires_grad
-    ctx.save_for_backward(gates, indices, locations, expert_out if needed else None)
-
-
-def _combine_backward(ctx: Any, grad: Tensor | None) -> Any:
-    gates, indices, locations, expert_out = ctx.saved_tensors
-    if grad is None:
-        return (None,) * 6
-    sizes = (ctx.num_experts, ctx.capacity)
-    grad_gates = grad_rows = None
-    if ctx.needs_input_grad[0]:
-        grad_gates = gate_gradient((indices, locations, grad, expert_out, *sizes, gates.dtype))
-    if ctx.needs_input_grad[3]:
-        grad_rows = op("moe_combine_grad")(grad, gates, indices, locations, *sizes)
-    return grad_gates, None, None, grad_rows, None, None
+@_gradients.rule(
+    "moe_combine", "gates indices locations expert_out", lambda _, given, __: _without_gates(given, "expert_out")
+)
+def _combine_back(call: Any, grads: Any) -> dict[str, Any]:
+    gates, indices, locations, grad = call.gates, call.indices, call.locations, grads.output
+    sizes, made = (call.num_experts, call.capacity), {}
+    if "gates" in call.needs:
+        made["gates"] = gate_gradient((indices, locations, grad, call.expert_out, *sizes, gates.dtype))
+    if "expert_out" in call.needs:
+        made["expert_out"] = op("moe_combine_grad")(grad, gates, indices, locations, *sizes)
+    return made
 
 
 _library.register(
@@ -205,7 +200,5 @@ _library.register(
     _row_gradient,
     _fake_row_gradient,
 )
-_gradients.register("moe_dispatch", _keep_dispatch, _dispatch_backward)
-_gradients.register("moe_combine", _keep_combine, _combine_backward)
 _gradients.reject_second("moe_combine_grad", "the gradient of moe_combine or moe_unpermute_ids")
 _gradients.reject_second("moe_dispatch_grad_gate")

@@ -8,20 +8,16 @@ from typing import Any
 from torch import Tensor
 
 from .. import _without_gradient
-from ._library import Given, define, function
+from .._functions import operator_of
+from ._library import derive
 
 
 def _of(plain: Any) -> Any:
     """The function of the same name for tensors."""
-    operator = plain.__globals__["operator"]
-    run = define(operator, Tensor if operator.results is tuple else operator.results)
-
-    def body(given: Given, out: Any) -> Any:
-        return run(given, out)
-
+    results = operator_of(plain).results
     line = (inspect.getdoc(plain) or "").partition("\n")[0].rstrip(".")
-    body.__doc__ = f"{line}: :func:`switchyard.{plain.__name__}`, for tensors. There is no gradient."
-    return function(plain)(body)
+    doc = f"{line}: :func:`switchyard.{plain.__name__}`, for tensors. There is no gradient."
+    return derive(plain, Tensor if results is tuple else results, doc)
 
 
 for _name in (__all__ := _without_gradient.__all__):

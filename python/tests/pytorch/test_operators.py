@@ -51,7 +51,7 @@ def test_opcheck(case: str) -> None:
     calls = recorded(case)
     assert calls
     op, args = calls[-1]
-    if case in ("map_from_ids_weights", "ids_from_map_probs"):
+    if op._schema.name in ("switchyard::moe_map_from_ids", "switchyard::moe_ids_from_map"):
         # opcheck adds up all results, and cannot add a float to the integers that come first here. Their gradients in
         # a compiled graph are tested with the others.
         torch.library.opcheck(op, args, test_utils=TESTS[:3])
@@ -94,7 +94,7 @@ def test_annotations_are_those_of_tensors(name: str) -> None:
     hints = typing.get_type_hints(here)
     assert list(hints) == list(typing.get_type_hints(plain))
     assert not any(word in str(hint) for hint in hints.values() for word in ("SupportsDLPack", "~A"))
-    assert (here.__name__, here.__module__.rpartition(".")[0]) == (plain.__name__, "switchyard.torch")
+    assert (here.__name__, here.__module__) == (plain.__name__, "switchyard.torch")
     assert here.__doc__ and here.__doc__ != plain.__doc__
     assert f"def {plain.__name__}(" in inspect.getsource(here)
 

@@ -26,7 +26,7 @@ import switchyard
         ),
         (
             lambda: st.moe_route(rand(4, 3), k=2, score="hard"),
-            "moe_route: score is 'hard', want softmax, sigmoid, none or sqrtsoftplus",
+            "moe_route: score is 'hard', want softmax, ",
         ),
         (lambda: st.moe_route(rand(4, 3), k=4), "moe_route: k is 4"),
         (lambda: st.sample(rand(2, 3), empty_token=3), "sample: empty_token is 3, want -1 or 0"),

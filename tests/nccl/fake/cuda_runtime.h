@@ -1,4 +1,4 @@
-/* What nccl/ uses of the CUDA runtime, for tests/nccl/fake/nccl.c: the memory of a device is that of the CPU. */
+/* What transports/nccl uses of the CUDA runtime, for tests/nccl/fake/nccl.c: the memory of a device is that of the CPU. */
 #ifndef SWITCHYARD_TESTS_FAKE_CUDA_RUNTIME_H
 #define SWITCHYARD_TESTS_FAKE_CUDA_RUNTIME_H
 

@@ -1,5 +1,5 @@
 /*
- * NCCL and the CUDA runtime, as far as nccl/ uses them, between processes of one machine and without a GPU. A communicator is a
+ * NCCL and the CUDA runtime, as far as transports/nccl uses them, between processes of one machine and without a GPU. A communicator is a
  * mapped file with a ring of bytes for each pair of processes. Operations advance when a stream or an event is queried, all of a process
  * one after the other, as on a GPU with one queue: NCCL promises no more. As with NCCL, a call on a communicator that does not block returns ncclInProgress first;
  * the next call before its launch ends the program, because NCCL's behaviour is then undefined. Messages carry their length: one

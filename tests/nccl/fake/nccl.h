@@ -1,4 +1,4 @@
-/* What nccl/ uses of NCCL, implemented by nccl.c between processes of one machine. */
+/* What transports/nccl uses of NCCL, implemented by nccl.c between processes of one machine. */
 #ifndef SWITCHYARD_TESTS_FAKE_NCCL_H
 #define SWITCHYARD_TESTS_FAKE_NCCL_H
 

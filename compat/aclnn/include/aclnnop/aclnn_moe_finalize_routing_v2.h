@@ -19,10 +19,6 @@
 #include "aclnn/aclnn_base.h"
 #include "aclnn_util.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 ACLNN_API aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
     const aclTensor *expandedX, const aclTensor *expandedRowIdx, const aclTensor *x1Optional,
     const aclTensor *x2Optional, const aclTensor *biasOptional, const aclTensor *scalesOptional,
@@ -30,9 +26,5 @@ ACLNN_API aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
     aclOpExecutor **executor);
 ACLNN_API aclnnStatus aclnnMoeFinalizeRoutingV2(void *workspace, uint64_t workspaceSize,
                                                 aclOpExecutor *executor, aclrtStream stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* SWITCHYARD_ACLNN_MOE_FINALIZE_ROUTING_V2_H */

@@ -15,10 +15,6 @@
 #include "aclnn/aclnn_base.h"
 #include "aclnn_util.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 ACLNN_API aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(
     const aclTensor *x, const aclTensor *biasOptional, int64_t k, int64_t kGroup, int64_t groupCount,
     int64_t groupSelectMode, int64_t renorm, int64_t normType, bool outFlag, double routedScalingFactor,
@@ -26,9 +22,5 @@ ACLNN_API aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor);
 ACLNN_API aclnnStatus aclnnMoeGatingTopK(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
                                          aclrtStream stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* SWITCHYARD_ACLNN_MOE_GATING_TOP_K_H */

@@ -20,10 +20,6 @@
 #include "aclnn/aclnn_base.h"
 #include "aclnn_util.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 ACLNN_API aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     const aclTensor *x, const aclTensor *expertIdx, const aclTensor *scaleOptional,
     const aclTensor *offsetOptional, int64_t activeNum, int64_t expertCapacity, int64_t expertNum,
@@ -33,9 +29,5 @@ ACLNN_API aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     const aclTensor *expandedScaleOut, uint64_t *workspaceSize, aclOpExecutor **executor);
 ACLNN_API aclnnStatus aclnnMoeInitRoutingV3(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
                                             aclrtStream stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* SWITCHYARD_ACLNN_MOE_INIT_ROUTING_V3_H */

@@ -16,10 +16,6 @@
 #include "aclnn/aclnn_base.h"
 #include "aclnn_util.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 ACLNN_API aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
     const aclTensor *tokens, const aclTensor *expertTokenNumPerRank, const aclTensor *perTokenScalesOptional,
     int64_t expertTokenNumType, int64_t idxType, const aclTensor *permuteTokens,
@@ -27,9 +23,5 @@ ACLNN_API aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor);
 ACLNN_API aclnnStatus aclnnMoeReRouting(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
                                         aclrtStream stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* SWITCHYARD_ACLNN_MOE_RE_ROUTING_H */

@@ -17,10 +17,6 @@
 #include "aclnn/aclnn_base.h"
 #include "aclnn_util.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 ACLNN_API aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     const aclTensor *permutedTokenOutputGrad, const aclTensor *permutedProbsOutputGradOptional,
     const aclTensor *sortedIndices, const aclTensor *routingMapOptional, int64_t numExperts,
@@ -28,9 +24,5 @@ ACLNN_API aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor);
 ACLNN_API aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGrad(void *workspace, uint64_t workspaceSize,
                                                              aclOpExecutor *executor, aclrtStream stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* SWITCHYARD_ACLNN_MOE_TOKEN_PERMUTE_WITH_ROUTING_MAP_GRAD_H */

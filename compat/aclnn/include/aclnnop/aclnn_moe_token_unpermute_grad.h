@@ -16,10 +16,6 @@
 #include "aclnn/aclnn_base.h"
 #include "aclnn_util.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 ACLNN_API aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
     const aclTensor *permutedTokens, const aclTensor *unpermutedTokensGrad, const aclTensor *sortedIndices,
     const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
@@ -27,9 +23,5 @@ ACLNN_API aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
     aclOpExecutor **executor);
 ACLNN_API aclnnStatus aclnnMoeTokenUnpermuteGrad(void *workspace, uint64_t workspaceSize,
                                                  aclOpExecutor *executor, aclrtStream stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* SWITCHYARD_ACLNN_MOE_TOKEN_UNPERMUTE_GRAD_H */

@@ -21,10 +21,6 @@
 #include "aclnn/aclnn_base.h"
 #include "aclnn_util.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 ACLNN_API aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     const aclTensor *permutedTokens, const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
     const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
@@ -32,9 +28,5 @@ ACLNN_API aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor);
 ACLNN_API aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMap(void *workspace, uint64_t workspaceSize,
                                                            aclOpExecutor *executor, aclrtStream stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* SWITCHYARD_ACLNN_MOE_TOKEN_UNPERMUTE_WITH_ROUTING_MAP_H */

@@ -16,10 +16,6 @@
 #include "aclnn/aclnn_base.h"
 #include "aclnn_util.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 ACLNN_API aclnnStatus aclnnTopKTopPSampleGetWorkspaceSize(const aclTensor *logits, const aclTensor *topK,
                                                           const aclTensor *topP, const aclTensor *q,
                                                           double eps, bool isNeedLogits, int64_t topKGuess,
@@ -28,9 +24,5 @@ ACLNN_API aclnnStatus aclnnTopKTopPSampleGetWorkspaceSize(const aclTensor *logit
                                                           uint64_t *workspaceSize, aclOpExecutor **executor);
 ACLNN_API aclnnStatus aclnnTopKTopPSample(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
                                           aclrtStream stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* SWITCHYARD_ACLNN_TOP_K_TOP_P_SAMPLE_H */

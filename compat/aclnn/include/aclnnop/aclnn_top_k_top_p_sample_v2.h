@@ -14,10 +14,6 @@
 #include "aclnn/aclnn_base.h"
 #include "aclnn_util.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 ACLNN_API aclnnStatus aclnnTopKTopPSampleV2GetWorkspaceSize(
     const aclTensor *logits, const aclTensor *topK, const aclTensor *topP, const aclTensor *q,
     const aclTensor *minPs, double eps, bool isNeedLogits, int64_t topKGuess, int64_t ksMax,
@@ -26,9 +22,5 @@ ACLNN_API aclnnStatus aclnnTopKTopPSampleV2GetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor);
 ACLNN_API aclnnStatus aclnnTopKTopPSampleV2(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor,
                                             aclrtStream stream);
-
-#ifdef __cplusplus
-}
-#endif
 
 #endif /* SWITCHYARD_ACLNN_TOP_K_TOP_P_SAMPLE_V2_H */

@@ -1,0 +1,54 @@
+/*
+ * The state of sim-a2a, which sim_a2a.c fills and sim_report.c prints. Letters: p q device, e expert, k slot of a token.
+ */
+#ifndef SWITCHYARD_CLI_SIM_H
+#define SWITCHYARD_CLI_SIM_H
+
+#include "safetensors.h"
+#include "sim_hosts.h"
+#include "sim_wire.h"
+
+enum { MAX_DEVICES = 1024, MAX_EXPERTS = 65535, MAX_LIST = 16 };
+
+struct list {
+    int64_t items[MAX_LIST];
+    int n;
+};
+
+struct sim {
+    const char *path; /* NULL: the routing is drawn */
+    struct list devices, tokens;
+    int64_t n_experts, n_slots, hidden, seed;
+    int64_t n_places; /* of experts and their replicas; 0: each expert is on one device */
+    double skew;
+    struct sim_wire wire;
+    bool fp8, as_json, table, matrix;
+    bool drawn; /* an option that only a drawn routing has was given */
+    int64_t concat_dim;
+
+    int64_t n_devices, n_tokens; /* of one device */
+    struct sim_hosts hosts;
+
+    void *arrays[8]; /* the memory of those below */
+    int n_arrays;
+    int64_t *dispatch, *slots;            /* [D,D] rows from p to q; of the combine without local_reduce */
+    int64_t remote_devices, remote_slots; /* sums over all tokens */
+    int64_t *stamp;                       /* [D] the last token that was sent there */
+
+    const struct st_tensor *indices; /* of the file */
+    bool by_position;                /* ordered by position: [D,N,K]; else one table of all tokens */
+    uint64_t random;
+    int64_t *deck;   /* [E] for drawing without weights */
+    int64_t *loads;  /* [E] choices of an expert */
+    double *weight;  /* [E] */
+    bool *taken;     /* [E] */
+    int64_t *choice; /* [K] of one token */
+};
+
+/* The counted rows and their cost, as text or JSON. */
+void sim_report(const struct sim *sim);
+
+/* The table of the formula of uniform routing, for several numbers of devices and tokens. */
+void sim_report_table(const struct sim *sim);
+
+#endif

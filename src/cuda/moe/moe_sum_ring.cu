@@ -1,0 +1,175 @@
+/*
+ * Sums of the rows of each token where there is much to add (see moe_ring.cuh).
+ */
+#include "cuda/codes/coded_sums.cuh"
+#include "cuda/moe/moe_ring.cuh"
+
+enum { STAGES = 6, CODES_UNIT = 1024 }; /* least; most codes with 16 bytes of scales */
+
+/* Codes whose scales are 16 bytes. */
+static __host__ __device__ __forceinline__ u32 codes_of_scales(const syi_row_codes_plan &p)
+{
+    return (u32)p.group * (p.e8m0 ? 16u : 4u);
+}
+
+/* The scales of a piece of codes are behind it. */
+static syc_items items_of(const syc_device *device, const syc_moe_sums *s)
+{
+    const int slots = (int)s->lists.n_slots;
+    const int64_t most = syc_items_memory(device) / (STAGES * slots) < SYC_ITEM_PIECE
+                             ? syc_items_memory(device) / (STAGES * slots)
+                             : (int64_t)SYC_ITEM_PIECE;
+    if (!s->codes.given)
+        return syc_items_of(device, s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2), slots, 16, 0,
+                            SYC_ITEM_PIECE, STAGES, true);
+    const int unit = (int)codes_of_scales(s->codes);
+    return syc_items_of(device, s->hidden, slots, unit, (int)(most / unit * 16), most, STAGES, true);
+}
+
+/* Whether pieces of codes can be loaded with their scales. */
+static bool has_pieces(const syc_moe_sums *s)
+{
+    const syi_row_codes_plan *const p = &s->codes;
+    const u64 places = syc_alignment(p->codes) | syc_alignment(p->scales) | syc_alignment(s->out);
+    return p->group > 0 && p->group % SYC_PACK_UNIT == 0 && p->group <= CODES_UNIT &&
+           codes_of_scales(*p) <= CODES_UNIT && s->hidden % codes_of_scales(*p) == 0 && places % 16 == 0;
+}
+
+/* Whether rows are many and long enough, whatever the alignment of those that are no codes. */
+bool syc_moe_ring_pays(const syc_device *device, const syc_moe_sums *s)
+{
+    const syc_moe_lists *const l = &s->lists;
+    return syc_has_bulk(device) && !l->capacity && l->n_slots >= 4 && l->n_slots <= 16 && s->hidden >= 256 &&
+           l->n_tokens >= 8 * (int64_t)device->processors && (!s->codes.given || has_pieces(s));
+}
+
+static __device__ __forceinline__ float scale_at(const syi_row_codes_plan &p, const u8 *scales, int group)
+{
+    return p.e8m0 ? syi_e8m0_to_f32(scales[group]) : ((const float *)scales)[group];
+}
+
+enum rows_kind { NUMBERS, USUAL_CODES, ANY_CODES }; /* usual: e4m3 */
+
+/* KIND: of codes, the sums are of type `type`. */
+template <sy_type type, rows_kind KIND>
+/* of SYC_WORKERS + 32: 72 or 64 registers leave room for two blocks of the kernel that validates */
+static __global__ void __launch_bounds__(KIND != NUMBERS ? 896 : 1024, 1)
+    sum_ring(const __grid_constant__ syc_moe_sums s, const __grid_constant__ syc_items r,
+             const __grid_constant__ syc_gate gate)
+{
+    constexpr bool CODED = KIND != NUMBERS;
+    typedef typename std::conditional<CODED, syc_coded_numbers<type, true>, syc_numbers<type, true>>::type
+        Numbers;
+    SYC_DYNAMIC_SHARED(u8, memory); /* [stage][slot][piece] */
+    __shared__ syc_barrier full[SYC_ITEM_STAGES], empty[SYC_ITEM_STAGES];
+    const syc_moe_lists &l = s.lists;
+    const int slots = (int)l.n_slots, turns = SYC_WORKERS >> r.shift;
+    const bool producer = syc_warp() == SYC_WORKERS / 32;
+    if (!SYC_BULK)
+        return;
+    syc_items_begin(r, full, empty, (1 << r.shift) / 32);
+    if (l.weights != NULL && !producer)
+        syc_list_tokens(l);
+    const bool good = syc_items_run(l, r, full, empty, producer, gate, [&](const syc_cursor &c, int32_t row) {
+        const u32 live = __ballot_sync(SYC_ALL_LANES, row >= 0), bytes = c.bytes(r),
+                  unit = CODED ? codes_of_scales(s.codes) : 1;
+        const u32 scales = CODED ? bytes / unit * 16 : 0;
+        u8 *const to = c.row(memory, r, syc_lane());
+        if (syc_lane() == 0)
+            syc_barrier_expect(full + c.stage, (u32)__popc(live) * (bytes + scales));
+        __syncwarp();
+        if (row >= 0)
+            syc_bulk_load(to, syc_row(CODED ? s.codes.codes : s.rows, row) + c.offset(r), bytes,
+                          full + c.stage);
+        if (CODED && row >= 0)
+            syc_bulk_load(to + r.piece,
+                          syc_row(s.codes.scales, row) + (int64_t)c.piece * ((u32)r.piece / unit * 16),
+                          scales, full + c.stage);
+    });
+    if (!good || producer)
+        return;
+    const int v = (int)threadIdx.x & ((1 << r.shift) - 1),
+              group = CODED ? v * SYC_PACK_UNIT / (int)s.codes.group : 0;
+    syc_cursor c = {blockIdx.x, 0, 0, 0};
+    syc_slots_ahead ahead;
+    ahead.begin(l, r, SYC_WEIGHTS, (int)threadIdx.x >> r.shift, turns);
+    if (threadIdx.x >> r.shift > 0)
+        c.advance(r, (int)threadIdx.x >> r.shift);
+#pragma unroll 1
+    for (; c.t < l.n_tokens; c.advance(r, turns)) {
+        const int base = ahead.next(l, r, SYC_WEIGHTS);
+        const u32 live = syc_live_slots(l, ahead.row, base);
+        const float own = syc_slot_weight(l, ahead.weight, base, live),
+                    w = (live >> syc_lane() & 1) != 0 ? own : 0.0f;
+        const bool in = v * 16 < (int)c.bytes(r);
+        const u8 *const stage = c.row(memory, r, 0);
+        float sum[Numbers::N] = {};
+        syc_barrier_wait(full + c.stage, c.turn);
+        if constexpr (CODED) {
+            /* a warp past the end of the piece has nothing to add */
+            const int used = (v & ~31) * 16 < (int)c.bytes(r) ? slots : 0;
+            /* and a lane adds what is there */
+            const u8 *codes = stage + (in ? v : 0) * 16, *scales = stage + r.piece;
+#pragma unroll 1
+            for (int j = 0; j < used; j++, codes += r.apart, scales += r.apart) {
+                const float each = __shfl_sync(SYC_ALL_LANES, w, j);
+                if (each != 0.0f)
+                    Numbers::add_codes(KIND == USUAL_CODES ? SYI_CODE_E4M3 : s.codes.code,
+                                       scale_at(s.codes, scales, in ? group : 0), each, *(const uint4 *)codes,
+                                       sum);
+            }
+        } else {
+#pragma unroll 1
+            for (int j0 = 0; j0 < slots; j0 += 4) {
+                uint4 y[4];
+                float each[4];
+#pragma unroll
+                for (int k = 0; k < 4; k++) {
+                    each[k] = __shfl_sync(SYC_ALL_LANES, w, j0 + k);
+                    y[k] = each[k] != 0.0f && in ? ((const uint4 *)(stage + (j0 + k) * r.apart))[v]
+                                                 : make_uint4(0, 0, 0, 0);
+                }
+#pragma unroll
+                for (int k = 0; k < 4; k++)
+                    syc_add_row<Numbers>(sum, each[k], y[k]);
+            }
+        }
+        __syncwarp();
+        if (syc_lane() == 0)
+            syc_barrier_arrive(empty + c.stage);
+        if (!in)
+            continue;
+        if constexpr (CODED)
+            Numbers::store(syc_out_row(s.out, c.t), c.offset(r) + v * SYC_PACK_UNIT, sum);
+        else
+            Numbers::store(syc_out_row(s.out, c.t) + c.offset(r), v, Numbers::narrow(sum));
+    }
+}
+
+/* For syc_by_type: WIDE is whether rows are no codes. */
+struct ring_launch {
+    syc_call *call;
+    const syc_moe_sums *s;
+
+    template <sy_type T, bool WIDE> void run() const
+    {
+        const syc_items r = items_of(call->device, s);
+        syc_moe_sums sums = *s;
+        sums.lists.weights = s->ring_weights;
+        const auto launch = [&](void (*kernel)(syc_moe_sums, syc_items, syc_gate)) {
+            syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + 32,
+                             syc_items_bytes(call->device, &r), sums, r, call->gate);
+        };
+        if constexpr (WIDE)
+            launch(sum_ring<T, NUMBERS>);
+        else if (s->codes.code == SYI_CODE_E4M3)
+            launch(sum_ring<T, USUAL_CODES>);
+        else
+            launch(sum_ring<T, ANY_CODES>);
+    }
+};
+
+void syc_moe_sum_ring(syc_call *call, const syc_moe_sums *s)
+{
+    syc_by_type(s->type, s->codes.given ? 1 : 0, ring_launch{call, s});
+}

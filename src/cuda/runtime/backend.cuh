@@ -1,0 +1,22 @@
+/*
+ * The operators of this backend: scratch bytes of a plan, and its launches.
+ */
+#ifndef SYC_BACKEND_H
+#define SYC_BACKEND_H
+
+#include "cuda/runtime/context.cuh"
+
+/* Those that are here. */
+#define SYC_NOTHING(ID, op)
+#define SYC_OPERATORS(X) SYI_BACKEND_LIST(X, SYC_NOTHING)
+
+#define SYC_DECLARE(ID, op) \
+    size_t syc_##op##_workspace(const syc_device *device, const syi_plan *plan); \
+    void syc_##op(syc_call *call, const syi_plan *plan);
+SYC_OPERATORS(SYC_DECLARE)
+#undef SYC_DECLARE
+
+/* Operators that have a list of implementations: choice.cuh. */
+void syc_sample_chosen(const syc_device *device, const union syi_plan *plan, struct syc_chosen *chosen);
+
+#endif

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
 """The checks for maintainers, after `make test`.   test_all.py [STAGE]...
 
-The tests that `make test` leaves out, sanitizer builds, the shapes of the benchmark, equal bits from other compilers and
-on the other architecture, fuzzing, the Python wheel, kernels compiled by nvcc, lint. One line per stage, logs in build/test-all/, report in build/junit-all.xml, last line
+One line per stage (STAGES, at the end), logs in build/test-all/, report in build/junit-all.xml, last line
 `N passed, N failed, N skipped`.
 """
 import concurrent.futures

@@ -107,14 +107,15 @@ struct items {
 
 static void collect(struct syi_call *call, int first, struct items *items)
 {
+    const bool spans_known = call->compact && call->turns.n == 0;
     items->n = 0;
     for (int turn = first; turn < first + TURNS && turn <= call->turns.n; turn++) {
         if (call->turns.n > 0)
             syi_take_turn(call, turn);
         for (int i = 0; i < call->op->info.n_tensors; i++) {
             const DLTensor *t = syi_tensor_in_turn(call, i);
-            int64_t bytes;
-            if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0)
+            int64_t bytes = spans_known ? call->span[i] : 0;
+            if (t != NULL && (spans_known || (syi_span_bytes(t, &bytes) && bytes > 0)))
                 items->at[items->n++] = (struct item){.t = t,
                                                       .start = start_of(t),
                                                       .end = start_of(t) + (uintptr_t)bytes,

@@ -177,9 +177,10 @@ struct syi_call {
     /* What follows begins without a value, which would take as long as the checks of a small call; so does the part of the plan
        that is of other operators. */
     union syi_args args;
-    int tail[SYI_MAX_TENSORS];   /* trailing dimensions that form one contiguous row */
-    int64_t extent[32];          /* by letter & 31 */
-    struct syi_coded coded_rows; /* of an operator with a row_format, whose description is executed */
+    int tail[SYI_MAX_TENSORS];     /* trailing dimensions that form one contiguous row */
+    int64_t span[SYI_MAX_TENSORS]; /* bytes of each tensor of a compact call */
+    int64_t extent[32];            /* by letter & 31 */
+    struct syi_coded coded_rows;   /* of an operator with a row_format, whose description is executed */
 };
 
 /* A query looks at no output, except one that is input too. */

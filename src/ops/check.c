@@ -280,6 +280,7 @@ static bool tensors_as_usual(struct syi_call *call)
                 return false;
             compact = syi_mul(bytes, t->shape[d], &bytes) && compact;
         }
+        call->span[i] = bytes;
         compact =
             compact && t->strides == NULL && t->device.device_type == kDLCPU && in_address_space(t, bytes);
     }
@@ -693,6 +694,17 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
     return column;
 }
 
+/* The same of a compact call, whose tensors all have elements and no strides. */
+static inline struct syi_tensor compact_tensor(const struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    int64_t row_bytes = (int64_t)syi_elem_bytes(t->dtype);
+    for (int d = t->ndim - call->tail[i]; d < t->ndim; d++)
+        row_bytes *= t->shape[d];
+    const int64_t stride = call->span[i] > row_bytes ? row_bytes : 0; /* 0: one row */
+    return (struct syi_tensor){(unsigned char *)t->data + t->byte_offset, stride, syi_type_of(t->dtype)};
+}
+
 void *syi_bind_plan(struct syi_call *call)
 {
     const sy_op_info *info = &call->op->info;
@@ -705,7 +717,7 @@ void *syi_bind_plan(struct syi_call *call)
         if (call->tensor[i] != NULL && per_row)
             *column = syi_column_of(call, i);
         else if (call->tensor[i] != NULL)
-            *tensor = syi_tensor_of(call, i);
+            *tensor = call->compact ? compact_tensor(call, i) : syi_tensor_of(call, i);
         column += per_row;
         tensor += !per_row;
     }

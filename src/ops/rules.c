@@ -80,6 +80,8 @@ static inline struct reading read_term(const struct syi_call *call, const char *
 /* Saturating. */
 static struct reading read_extent(const struct syi_call *call, const char *s)
 {
+    if (s[1] == '\0' && !is_letter(*s)) /* "1" */
+        return (struct reading){*s - '0', s + 1};
     const struct reading a = read_term(call, s);
     const char op = *a.rest;
     if (op != '+' && op != '-' && op != '*' && op != '/')

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 import switchyard.torch as st
 
 VOCABULARY, HIDDEN, LAYERS, HEADS, EXPERTS, CHOSEN, WIDTH, LENGTH = 1024, 128, 4, 4, 8, 2, 192, 256
-THETA, EPS = 10000.0, 1e-5
+THETA, EPS, BATCH, RATE = 10000.0, 1e-5, 64, 2e-3
 WORDS = re.compile(r"'(?:s|t|re|ve|m|ll|d)| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s+")  # GPT-2's, for ASCII
 
 
@@ -133,11 +133,8 @@ def rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
 class Expert(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.gate_proj, self.up_proj, self.down_proj = (
-            linear(HIDDEN, WIDTH),
-            linear(HIDDEN, WIDTH),
-            linear(WIDTH, HIDDEN),
-        )
+        self.gate_proj, self.up_proj = linear(HIDDEN, WIDTH), linear(HIDDEN, WIDTH)
+        self.down_proj = linear(WIDTH, HIDDEN)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -203,48 +200,32 @@ class Decoder(nn.Module):
 
 def held_out_loss(model: Decoder, tokens: Tensor) -> float:
     """Mean over the held-out text, in windows of LENGTH."""
-    windows = (
-        tokens[: (len(tokens) - 1) // LENGTH * LENGTH].view(-1, LENGTH),
-        tokens[1 : (len(tokens) - 1) // LENGTH * LENGTH + 1].view(-1, LENGTH),
-    )
+    windows = tokens.unfold(0, LENGTH + 1, LENGTH)
     with torch.no_grad():
         losses = [
-            F.cross_entropy(model(x)[0].flatten(0, 1), y.flatten()) * len(x)
-            for x, y in zip(windows[0].split(64), windows[1].split(64), strict=True)
+            F.cross_entropy(model(w[:, :-1])[0].flatten(0, 1), w[:, 1:].flatten()) * len(w) for w in windows.split(64)
         ]
-    return float(torch.stack(losses).sum() / len(windows[0]))
+    return float(torch.stack(losses).sum() / len(windows))
 
 
-def train(
-    model: Decoder, tokens: Tensor, held_out: Tensor, steps: int, batch: int, rate: float
-) -> list[tuple[int, float, float]]:
-    """(step, loss, held-out loss) along the way. The model ends with the weights of the best held-out loss."""
-    decays = [p for p in model.parameters() if p.ndim > 1]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": decays, "weight_decay": 0.1},
-            {"params": [p for p in model.parameters() if p.ndim == 1], "weight_decay": 0.0},
-        ],
-        lr=rate,
-        betas=(0.9, 0.95),
-    )
-    curve: list[tuple[int, float, float]] = []
+def train(model: Decoder, tokens: Tensor, held_out: Tensor, steps: int) -> None:
+    """The model ends with the weights of the best held-out loss."""
+    groups = [
+        {"params": [p for p in model.parameters() if (p.ndim > 1) == decays], "weight_decay": 0.1 * decays}
+        for decays in (True, False)
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=RATE, betas=(0.9, 0.95))
     best, kept, begun, loss = math.inf, model.state_dict(), time.perf_counter(), torch.tensor(math.nan)
     for step in range(steps + 1):
         if step % max(1, steps // 20) == 0:
-            loss_now = held_out_loss(model, held_out)
-            curve.append((step, float(loss.detach()), loss_now))
-            print(
-                f"step {step:5}  loss {curve[-1][1]:.3f}  held-out {loss_now:.3f}  {time.perf_counter() - begun:.0f} s",
-                flush=True,
-            )
+            loss_now, seconds = held_out_loss(model, held_out), time.perf_counter() - begun
+            print(f"step {step:5}  loss {loss.item():.3f}  held-out {loss_now:.3f}  {seconds:.0f} s", flush=True)
             if loss_now < best:
                 best, kept = loss_now, {name: value.clone() for name, value in model.state_dict().items()}
         for group in optimizer.param_groups:
-            group["lr"] = (
-                rate * min(1, (step + 1) / 100) * (0.02 + 0.98 * (1 + math.cos(math.pi * step / (steps + 1))) / 2)
-            )
-        first = torch.randint(len(tokens) - LENGTH - 1, (batch,), device="cpu").to(tokens.device)
+            decay = 0.02 + 0.98 * (1 + math.cos(math.pi * step / (steps + 1))) / 2
+            group["lr"] = RATE * min(1, (step + 1) / 100) * decay
+        first = torch.randint(len(tokens) - LENGTH - 1, (BATCH,), device="cpu").to(tokens.device)
         at = first[:, None] + torch.arange(LENGTH + 1, device=tokens.device)
         window = tokens[at]
         logits, load = model(window[:, :-1], 0.1)
@@ -254,7 +235,6 @@ def train(
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
     model.load_state_dict(kept)
-    return curve
 
 
 # ---- The checkpoint ----
@@ -279,12 +259,9 @@ def save(folder: Path, model: Decoder, vocabulary: dict[str, int], pairs: list[t
     header, data, at = {}, [], 0
     for name, value in model.state_dict().items():
         data.append(value.detach().bfloat16().cpu().contiguous().view(torch.int16).numpy().tobytes())
-        header[f"model.{name}"] = {
-            "dtype": "BF16",
-            "shape": list(value.shape),
-            "data_offsets": [at, at + len(data[-1])],
-        }
-        at += len(data[-1])
+        end = at + len(data[-1])
+        header[f"model.{name}"] = {"dtype": "BF16", "shape": list(value.shape), "data_offsets": [at, end]}
+        at = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"".join(data))
@@ -295,8 +272,6 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "model")
     parser.add_argument("--text", help="as `bible -f gen1:1-rev22:21` prints it; else that is run")
     parser.add_argument("--steps", type=int, default=2500)
-    parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
@@ -314,7 +289,7 @@ def main() -> None:
     )
     model = Decoder().to(args.device)
     print(f"{sum(p.numel() for p in model.parameters())} parameters")
-    train(model, tokens[:-held], tokens[-held:], args.steps, args.batch, args.rate)
+    train(model, tokens[:-held], tokens[-held:], args.steps)
     rounded = {name: value.bfloat16().float() for name, value in model.state_dict().items()}
     model.load_state_dict(rounded)
     print(f"held-out loss {held_out_loss(model, tokens[-held:]):.3f} in bfloat16, {time.perf_counter() - begun:.0f} s")

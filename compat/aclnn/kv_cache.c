@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_gather_pa_kv_cache.h"
-#include "aclnnop/aclnn_scatter_pa_kv_cache.h"
+#include "aclnnop/operators.h"
 
 enum { KEY, SLOTS, VALUE, KEY_CACHE, VALUE_CACHE, N_SCATTER };
 enum { FROM_KEYS, FROM_VALUES, TABLE, LENGTHS, OFFSETS, TO_KEYS, TO_VALUES, N_GATHER };

@@ -1,7 +1,7 @@
 /* aclnnMoeComputeExpertTokens: the offsets of sy_moe_permute_ids, of rows without elements. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_compute_expert_tokens.h"
+#include "aclnnop/operators.h"
 
 enum { SORTED, OUT, N_TENSORS };
 

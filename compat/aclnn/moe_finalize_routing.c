@@ -3,7 +3,7 @@
  */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_finalize_routing_v2.h"
+#include "aclnnop/operators.h"
 
 enum { ROWS, PLACES, X1, X2, BIAS, SCALES, EXPERTS, OUT, N_TENSORS };
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_moe_init_routing_v3.h"
+#include "aclnnop/operators.h"
 
 enum { X, IDS, SCALE, EXPANDED, ROWS, COUNTS, SCALES_OUT, N_TENSORS };
 enum { FIRST, EXPERTS, PAIRS, BY_ROW };        /* of `number`; n_experts are those of the range */

@@ -1,7 +1,7 @@
 /* aclnnMoeTokenPermuteWithRoutingMap: sy_moe_permute. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_token_permute_with_routing_map.h"
+#include "aclnnop/operators.h"
 
 enum { TOKENS, MAP, PROBS, PERMUTED, PERMUTED_PROBS, INDICES, N_TENSORS };
 

@@ -1,7 +1,7 @@
 /* aclnnMoeTokenPermuteWithRoutingMapGrad: sy_moe_permute_grad. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_token_permute_with_routing_map_grad.h"
+#include "aclnnop/operators.h"
 
 enum { GRAD_PERMUTED, GRAD_PERMUTED_PROBS, INDICES, MAP, GRAD_TOKENS, GRAD_PROBS, N_TENSORS };
 

@@ -6,10 +6,7 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_moe_token_permute.h"
-#include "aclnnop/aclnn_moe_token_permute_grad.h"
-#include "aclnnop/aclnn_moe_token_unpermute.h"
-#include "aclnnop/aclnn_moe_token_unpermute_grad.h"
+#include "aclnnop/operators.h"
 
 enum { TOKENS, IDS, PERMUTED, INDICES, N_PERMUTE };
 enum { ROWS, SORTED, PROBS, OUT, N_UNPERMUTE };

@@ -1,7 +1,7 @@
 /* aclnnMoeReRouting: sy_moe_reorder_chunks, of the rows with their scales, and of the numbers of the rows. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_re_routing.h"
+#include "aclnnop/operators.h"
 
 enum { TOKENS, COUNTS, SCALES, PERMUTED, PERMUTED_SCALES, SOURCE, TOTALS, N_TENSORS };
 

@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_moe_gating_top_k.h"
-#include "aclnnop/aclnn_moe_gating_top_k_softmax_v2.h"
+#include "aclnnop/operators.h"
 
 enum { LOGITS, BESIDE, WEIGHTS, IDS, SCORES, N_TENSORS }; /* beside: the bias, or the finished rows */
 

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
+#include "aclnnop/operators.h"
 
 enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROBS, N_TENSORS };
 

@@ -1,7 +1,7 @@
 /* aclnnMoeTokenUnpermuteWithRoutingMapGrad: sy_moe_unpermute_grad. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
+#include "aclnnop/operators.h"
 
 enum { GRAD_TOKENS, OUT_INDEX, TOKEN_ID, MAP, PERMUTED, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_TENSORS };
 

@@ -3,8 +3,7 @@
 
 #include <float.h>
 
-#include "aclnnop/aclnn_top_k_top_p_sample.h"
-#include "aclnnop/aclnn_top_k_top_p_sample_v2.h"
+#include "aclnnop/operators.h"
 
 enum { LOGITS, TOP_K, TOP_P, Q, MIN_P, TOKEN, MASKED, LIST_TOKEN, LIST_PROB, N_TENSORS };
 

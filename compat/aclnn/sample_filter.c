@@ -1,7 +1,7 @@
 /* aclnnApplyTopKTopP: the masked logits of sy_sample, which are FLOAT; 16-bit ones are converted back, exactly. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_apply_top_k_top_p.h"
+#include "aclnnop/operators.h"
 
 enum { LOGITS, TOP_P, TOP_K, OUT, N_TENSORS };
 

@@ -1,26 +1,7 @@
 /* The operators of the aclnn layer as one kind of call: the order of the vendor's arguments. */
 #include "aclnn.h"
 
-#include "aclnnop/aclnn_apply_top_k_top_p.h"
-#include "aclnnop/aclnn_gather_pa_kv_cache.h"
-#include "aclnnop/aclnn_moe_compute_expert_tokens.h"
-#include "aclnnop/aclnn_moe_finalize_routing_v2.h"
-#include "aclnnop/aclnn_moe_gating_top_k.h"
-#include "aclnnop/aclnn_moe_gating_top_k_softmax_v2.h"
-#include "aclnnop/aclnn_moe_init_routing_v2.h"
-#include "aclnnop/aclnn_moe_init_routing_v3.h"
-#include "aclnnop/aclnn_moe_re_routing.h"
-#include "aclnnop/aclnn_moe_token_permute.h"
-#include "aclnnop/aclnn_moe_token_permute_grad.h"
-#include "aclnnop/aclnn_moe_token_permute_with_routing_map.h"
-#include "aclnnop/aclnn_moe_token_permute_with_routing_map_grad.h"
-#include "aclnnop/aclnn_moe_token_unpermute.h"
-#include "aclnnop/aclnn_moe_token_unpermute_grad.h"
-#include "aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
-#include "aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
-#include "aclnnop/aclnn_scatter_pa_kv_cache.h"
-#include "aclnnop/aclnn_top_k_top_p_sample.h"
-#include "aclnnop/aclnn_top_k_top_p_sample_v2.h"
+#include "aclnnop/operators.h"
 
 #define T(n) (c->args[n].tensor)
 #define N(n) (c->number[n].i)

@@ -737,7 +737,6 @@ int main(int argc, char **argv)
         if (!seen_ops[i])
             bad_line(&aclnn_table, 1, "%s has no case", aclnn_ops[i].name);
     test_add(&list, "all layouts", all_layouts, NULL);
-    add_samples(&list);
     add_lifetimes(&list);
     add_runtime(&list);
     return test_run(&list, "compat_aclnn");

@@ -103,6 +103,5 @@ void expect_aclnn_at(aclnnStatus got, aclnnStatus want, const char *file, int li
 /* Further tests. */
 void add_lifetimes(struct test_list *list);
 void add_runtime(struct test_list *list);
-void add_samples(struct test_list *list);
 
 #endif /* SWITCHYARD_TESTS_COMPAT_ACLNN_H */

@@ -15,7 +15,11 @@
 
 #include <switchyard_describe.h>
 
-#include "aclnn/acl_meta.h"
+/* This library exports the vendor's names; everything else in it is hidden. */
+#pragma GCC visibility push(default)
+#include "acl/acl.h"
+#include "aclnnop/operators.h"
+#pragma GCC visibility pop
 
 /* ---- Descriptors (meta.c) ---------------------------------------------------------------------------- */
 
@@ -182,8 +186,6 @@ aclnnStatus syi_aclnn_run_on_host(aclOpExecutor *e, char *workspace);
 /* This thread's context for the device that the environment names; NULL without one. */
 aclnnStatus syi_aclnn_device(const char *call, sy_ctx **ctx);
 void syi_aclnn_device_close(void);
-bool syi_aclnn_on_device(sy_ctx *ctx, const void *data); /* false without a context */
-sy_status syi_aclnn_fill(sy_ctx *ctx, void *data, int value, size_t bytes);
 /* The work of a call, where its tensors are. */
 aclnnStatus syi_aclnn_run_anywhere(aclOpExecutor *e, char *workspace);
 

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "aclnnop/operators.h"
-
 enum { KEY, SLOTS, VALUE, KEY_CACHE, VALUE_CACHE, N_SCATTER };
 enum { FROM_KEYS, FROM_VALUES, TABLE, LENGTHS, OFFSETS, TO_KEYS, TO_VALUES, N_GATHER };
 

@@ -7,8 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "acl/acl.h"
-
 static _Thread_local char sentence[512];
 static _Thread_local bool unread;
 

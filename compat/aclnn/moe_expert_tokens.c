@@ -1,8 +1,6 @@
 /* aclnnMoeComputeExpertTokens: the offsets of sy_moe_permute_ids, of rows without elements. */
 #include "internal.h"
 
-#include "aclnnop/operators.h"
-
 enum { SORTED, OUT, N_TENSORS };
 
 static aclnnStatus run(aclOpExecutor *e, char *extra)

@@ -3,8 +3,6 @@
  */
 #include "internal.h"
 
-#include "aclnnop/operators.h"
-
 enum { ROWS, PLACES, X1, X2, BIAS, SCALES, EXPERTS, OUT, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_unpermute_ids, field)

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "aclnnop/operators.h"
-
 enum { X, IDS, EXPANDED, ROWS, COUNTS, BEFORE, N_TENSORS };
 enum { CAPACITY, KIND }; /* of `number`: rows of an expert, 0 for all; 1 for sums of counts */
 

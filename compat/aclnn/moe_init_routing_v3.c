@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "aclnnop/operators.h"
-
 enum { X, IDS, SCALE, EXPANDED, ROWS, COUNTS, SCALES_OUT, N_TENSORS };
 enum { FIRST, EXPERTS, PAIRS, BY_ROW };        /* of `number`; n_experts are those of the range */
 enum { OWN_IDS, OWN_SCALES, COUNTED, PLACES }; /* of `list` */

@@ -1,8 +1,6 @@
 /* aclnnMoeTokenPermuteWithRoutingMap: sy_moe_permute. */
 #include "internal.h"
 
-#include "aclnnop/operators.h"
-
 enum { TOKENS, MAP, PROBS, PERMUTED, PERMUTED_PROBS, INDICES, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_permute, field)

@@ -1,8 +1,6 @@
 /* aclnnMoeTokenPermuteWithRoutingMapGrad: sy_moe_permute_grad. */
 #include "internal.h"
 
-#include "aclnnop/operators.h"
-
 enum { GRAD_PERMUTED, GRAD_PERMUTED_PROBS, INDICES, MAP, GRAD_TOKENS, GRAD_PROBS, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_permute_grad, field)

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "aclnnop/operators.h"
-
 enum { TOKENS, IDS, PERMUTED, INDICES, N_PERMUTE };
 enum { ROWS, SORTED, PROBS, OUT, N_UNPERMUTE };
 enum { FORWARD, GRAD, PLACES, WEIGHTS, GRAD_ROWS, GRAD_PROBS, N_GRAD };

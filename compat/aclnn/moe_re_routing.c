@@ -1,8 +1,6 @@
 /* aclnnMoeReRouting: sy_moe_reorder_chunks, of the rows with their scales, and of the numbers of the rows. */
 #include "internal.h"
 
-#include "aclnnop/operators.h"
-
 enum { TOKENS, COUNTS, SCALES, PERMUTED, PERMUTED_SCALES, SOURCE, TOTALS, N_TENSORS };
 
 /* All rows belong to an expert: the operator rejects too many, and leaves rows that are too few. */

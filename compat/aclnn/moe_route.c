@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-#include "aclnnop/operators.h"
-
 enum { LOGITS, BESIDE, WEIGHTS, IDS, SCORES, N_TENSORS }; /* beside: the bias, or the finished rows */
 
 #define TO(field) SYI_ACLNN_FIELD(moe_route, field)

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "aclnnop/operators.h"
-
 enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROBS, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_unpermute, field)

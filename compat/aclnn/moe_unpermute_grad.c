@@ -1,8 +1,6 @@
 /* aclnnMoeTokenUnpermuteWithRoutingMapGrad: sy_moe_unpermute_grad. */
 #include "internal.h"
 
-#include "aclnnop/operators.h"
-
 enum { GRAD_TOKENS, OUT_INDEX, TOKEN_ID, MAP, PERMUTED, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_unpermute_grad, field)

@@ -3,8 +3,6 @@
 
 #include <float.h>
 
-#include "aclnnop/operators.h"
-
 enum { LOGITS, TOP_K, TOP_P, Q, MIN_P, TOKEN, MASKED, LIST_TOKEN, LIST_PROB, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(sample, field)

@@ -1,8 +1,6 @@
 /* aclnnApplyTopKTopP: the masked logits of sy_sample, which are FLOAT; 16-bit ones are converted back, exactly. */
 #include "internal.h"
 
-#include "aclnnop/operators.h"
-
 enum { LOGITS, TOP_P, TOP_K, OUT, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(sample, field)

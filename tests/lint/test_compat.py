@@ -8,7 +8,7 @@ from test_structure import ROOT, sources
 
 # Patterns of a vendor's declarations in its headers.
 DECLARED = {
-    "aclnn": re.compile(r"^(?:ACL_FUNC_VISIBILITY|ACLNN_API) [^;(]*?\b(acl\w+)[(;]", re.M),
+    "aclnn": re.compile(r"^(?!typedef)[\w *]+\b(acl\w+)[(;]", re.M),
     "mluop": re.compile(r"^[^;(#/{}]*?\b((?:mluOp|cnrt)\w+)\(", re.M),
 }
 LAYERS = [layer for layer in DECLARED if os.environ.get(f"SWITCHYARD_COMPAT_{layer.upper()}")]

@@ -63,17 +63,6 @@ mluOpStatus_t syi_mluop_check(mluOpHandle_t handle, const struct syi_mluop_opera
     return MLUOP_STATUS_SUCCESS;
 }
 
-/* Zeros in host or device memory. */
-static mluOpStatus_t clear(mluOpHandle_t handle, const struct syi_mluop_operand *output)
-{
-    void *const data = (void *)(uintptr_t)output->data;
-    const size_t bytes = (size_t)output->desc->elements * sizeof(float);
-    if (handle->on_device && syi_device_has(handle->ctx, data))
-        return syi_mluop_status(syi_device_fill(handle->ctx, data, 0, bytes));
-    memset(data, 0, bytes);
-    return MLUOP_STATUS_SUCCESS;
-}
-
 bool syi_mluop_ready(mluOpHandle_t handle, const struct syi_mluop_operand operands[], bool is_gradient,
                      bool lacks_workspace, DLTensor tensors[], mluOpStatus_t *status)
 {
@@ -92,7 +81,9 @@ bool syi_mluop_ready(mluOpHandle_t handle, const struct syi_mluop_operand operan
     if (output->desc->elements == 0 || (empty && !is_gradient))
         return false;
     if (empty && output->data != NULL) /* the other pointers are not checked */
-        *status = clear(handle, output);
+        *status = syi_mluop_status(syi_device_fill(handle->on_device ? handle->ctx : NULL,
+                                                   tensors[SYI_MLUOP_OUTPUT].data, 0,
+                                                   (size_t)output->desc->elements * sizeof(float)));
     else if (empty || missing)
         *status = MLUOP_STATUS_BAD_PARAM;
     return !empty && !missing;

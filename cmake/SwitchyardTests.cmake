@@ -212,11 +212,11 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     endif()
 endif()
 
-# Compatibility layers: tests/compat/<layer>*.c is one program, which reads the cases of tests/compat/<layer>.txt. It is linked
-# with the layer's objects and the static library.
+# Compatibility layers: tests/compat/<layer>*.c is one program, which reads the cases of tests/compat/<layer>.txt if there are any.
+# It is linked with the layer's objects and the static library.
 foreach(layer IN LISTS switchyard_layers)
     if(TARGET switchyard_test_support)
-        set(table ${PROJECT_SOURCE_DIR}/tests/compat/${layer}.txt)
+        file(GLOB table CONFIGURE_DEPENDS tests/compat/${layer}.txt)
         file(GLOB files CONFIGURE_DEPENDS tests/compat/${layer}*.c)
         add_executable(compat_${layer} ${files} tests/examples/read.c $<TARGET_OBJECTS:switchyard_${layer}_objects>)
         switchyard_test_program(compat_${layer})

@@ -62,9 +62,22 @@ static inline bool syi_device_has(sy_ctx *ctx, const void *data)
     return sy_ctx_set_workspace(ctx, NULL, 0) == SY_OK;
 }
 
+/* Both of host or device memory; the context may be NULL, which has none. Host memory may overlap. */
+static inline sy_status syi_device_copy(sy_ctx *ctx, void *dst, const void *src, size_t bytes)
+{
+    if (syi_device_has(ctx, dst) || syi_device_has(ctx, src))
+        return sy_device_copy(ctx, dst, src, bytes);
+    memmove(dst, src, bytes);
+    return SY_OK;
+}
+
 static inline sy_status syi_device_fill(sy_ctx *ctx, void *data, int value, size_t bytes)
 {
     char block[4096];
+    if (!syi_device_has(ctx, data)) {
+        memset(data, value, bytes);
+        return SY_OK;
+    }
     memset(block, value, sizeof block);
     for (size_t at = 0, n; at < bytes; at += n) {
         n = bytes - at < sizeof block ? bytes - at : sizeof block;

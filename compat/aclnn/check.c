@@ -63,7 +63,7 @@ static void check_type(aclOpExecutor *e, const struct syi_aclnn_rule *rule, cons
 
 void syi_aclnn_check_types(aclOpExecutor *e, const struct syi_aclnn_rule *rules)
 {
-    for (int i = 0; e->status == ACLNN_SUCCESS && i < e->n_views; i++)
+    for (int i = 0; e != NULL && e->status == ACLNN_SUCCESS && i < e->n_views; i++)
         if (e->view[i].taken)
             check_type(e, &rules[i], &e->view[i]);
 }
@@ -172,21 +172,22 @@ static void set_field(aclOpExecutor *e, size_t field, const DLTensor *tensor)
     memcpy((char *)&e->args + (field - 1), &tensor, sizeof tensor);
 }
 
-void syi_aclnn_check_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules)
+bool syi_aclnn_check_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules)
 {
-    for (int i = 0; e->status == ACLNN_SUCCESS && i < e->n_views; i++) {
+    for (int i = 0; e != NULL && e->status == ACLNN_SUCCESS && i < e->n_views; i++) {
         if (!e->view[i].taken)
             continue;
         check_rank(e, &rules[i], &e->view[i]);
         if (rules[i].field > 0)
             set_field(e, rules[i].field, &e->view[i].dl);
     }
+    return e != NULL && e->status == ACLNN_SUCCESS;
 }
 
-void syi_aclnn_check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules)
+bool syi_aclnn_check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules)
 {
     syi_aclnn_check_types(e, rules);
-    syi_aclnn_check_ranks(e, rules);
+    return syi_aclnn_check_ranks(e, rules);
 }
 
 void syi_aclnn_check_limits(aclOpExecutor *e, bool drop_and_pad)
@@ -216,12 +217,13 @@ void syi_aclnn_check_shape(aclOpExecutor *e, int i, int64_t rows, int64_t column
                          (long long)columns);
 }
 
-void syi_aclnn_check_alias(aclOpExecutor *e, int output, int input)
+void syi_aclnn_check_alias(aclOpExecutor *e)
 {
+    const int *const in_place = e->op->in_place;
     for (int i = 0; e->status == ACLNN_SUCCESS && i < e->n_views; i++)
         for (int j = 0; e->view[i].taken && e->view[i].output && j < e->n_views; j++) {
             const struct syi_aclnn_view *out = &e->view[i], *other = &e->view[j];
-            const bool allowed = i == output && j == input && syi_aclnn_same(out, other);
+            const bool allowed = i == in_place[0] && j == in_place[1] && syi_aclnn_same(out, other);
             if (i != j && other->taken && !allowed && syi_aclnn_overlap(out, other))
                 syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
                                  "%s shares memory with %s, want an output by itself", out->name,

@@ -29,16 +29,6 @@ void syi_aclnn_device_close(void)
     device = NULL;
 }
 
-bool syi_aclnn_on_device(sy_ctx *ctx, const void *data)
-{
-    return syi_device_has(ctx, data);
-}
-
-sy_status syi_aclnn_fill(sy_ctx *ctx, void *data, int value, size_t bytes)
-{
-    return syi_device_fill(ctx, data, value, bytes);
-}
-
 /* ---- Calls ------------------------------------------------------------------------------------------- */
 
 /* Where the tensors of a call are: all on the device, or all on the host. Those without an element are nowhere. */

@@ -63,24 +63,23 @@ static void take_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, i
     }
 }
 
-aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_size, aclOpExecutor **executor,
-                            const struct syi_aclnn_rule *rules, int n, aclOpExecutor **e)
+aclOpExecutor *syi_aclnn_begin(const struct syi_aclnn_op *op, const struct syi_aclnn_rule *rules, int n,
+                               uint64_t *workspace_size, aclOpExecutor **executor)
 {
-    *e = NULL;
-    if (workspace_size == NULL || executor == NULL)
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: %s is null, want a place for it", op->name,
-                              workspace_size == NULL ? "workspaceSize" : "executor");
-    aclOpExecutor *fresh = calloc(1, sizeof *fresh);
-    if (fresh != NULL && sy_ctx_create(&fresh->ctx, NULL) != SY_OK) {
-        free(fresh);
-        fresh = NULL;
+    if (workspace_size == NULL || executor == NULL) {
+        (void)syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: %s is null, want a place for it", op->name,
+                             workspace_size == NULL ? "workspaceSize" : "executor");
+        return NULL;
     }
-    if (fresh == NULL)
-        return syi_aclnn_fail(ACLNN_ERR_INNER_CREATE_EXECUTOR, "%s: no memory for an executor", op->name);
-    fresh->op = op;
-    take_tensors(fresh, rules, n);
-    *e = fresh;
-    return ACLNN_SUCCESS;
+    aclOpExecutor *e = calloc(1, sizeof *e);
+    if (e == NULL || sy_ctx_create(&e->ctx, NULL) != SY_OK) {
+        free(e);
+        (void)syi_aclnn_fail(ACLNN_ERR_INNER_CREATE_EXECUTOR, "%s: no memory for an executor", op->name);
+        return NULL;
+    }
+    e->op = op;
+    take_tensors(e, rules, n);
+    return e;
 }
 
 sy_query syi_aclnn_query_of(aclOpExecutor *e, const char *op, const void *args, size_t bytes)
@@ -115,6 +114,9 @@ static size_t place(size_t *total, size_t bytes)
 
 aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecutor **executor)
 {
+    if (e == NULL) /* the begin has stored the sentence */
+        return workspace_size == NULL || executor == NULL ? ACLNN_ERR_PARAM_NULLPTR
+                                                          : ACLNN_ERR_INNER_CREATE_EXECUTOR;
     if (e->status != ACLNN_SUCCESS) {
         const aclnnStatus status = e->status;
         destroy(e);

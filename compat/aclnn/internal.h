@@ -15,7 +15,11 @@
 
 #include <switchyard_describe.h>
 
-#include "aclnn/acl_meta.h"
+/* This library exports the vendor's names; everything else in it is hidden. */
+#pragma GCC visibility push(default)
+#include "acl/acl.h"
+#include "aclnnop/operators.h"
+#pragma GCC visibility pop
 
 /* ---- Descriptors (meta.c) ---------------------------------------------------------------------------- */
 
@@ -104,7 +108,8 @@ struct syi_aclnn_op {
     const char *calls; /* the operator whose arguments are `args`; NULL: none */
     size_t args_bytes; /* of its struct */
     aclnnStatus (*run)(aclOpExecutor *e, char *extra); /* NULL: that operator, and nothing else */
-    bool on_device; /* `run` only passes views to operators, so they may be in device memory */
+    bool on_device;  /* `run` only passes views to operators, so they may be in device memory */
+    int in_place[2]; /* an output, and the input that it may be */
 };
 #define SYI_ACLNN_CALLS(op) .calls = #op, .args_bytes = sizeof(sy_##op##_args)
 
@@ -149,10 +154,10 @@ struct aclOpExecutor {
     } args;
 };
 
-/* A new executor with the tensors of the table, none of which is missing, or a `status`. Returns another than success, and
-   no executor, if one of the two result pointers is NULL or there is no memory. */
-aclnnStatus syi_aclnn_begin(const struct syi_aclnn_op *op, uint64_t *workspace_size, aclOpExecutor **executor,
-                            const struct syi_aclnn_rule *rules, int n, aclOpExecutor **e);
+/* A new executor with the tensors of the table, none of which is missing, or a `status`. NULL, which checks and the end
+   accept, if one of the two result pointers is NULL or there is no memory. */
+aclOpExecutor *syi_aclnn_begin(const struct syi_aclnn_op *op, const struct syi_aclnn_rule *rules, int n,
+                               uint64_t *workspace_size, aclOpExecutor **executor);
 /* Ends the first phase: lays out the workspace and returns the executor, or frees it where a check has failed. */
 aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecutor **executor);
 /* The query of op->calls with `args`; records the scratch that it needs. */
@@ -181,8 +186,6 @@ aclnnStatus syi_aclnn_run_on_host(aclOpExecutor *e, char *workspace);
 /* This thread's context for the device that the environment names; NULL without one. */
 aclnnStatus syi_aclnn_device(const char *call, sy_ctx **ctx);
 void syi_aclnn_device_close(void);
-bool syi_aclnn_on_device(sy_ctx *ctx, const void *data); /* false without a context */
-sy_status syi_aclnn_fill(sy_ctx *ctx, void *data, int value, size_t bytes);
 /* The work of a call, where its tensors are. */
 aclnnStatus syi_aclnn_run_anywhere(aclOpExecutor *e, char *workspace);
 
@@ -246,15 +249,15 @@ void syi_aclnn_want(aclOpExecutor *e, bool good, aclnnStatus status, const char 
                     const char *want);
 
 /* The steps, in the vendor's order; each checks all tensors before the next begins. The second makes them views that a
-   query accepts, and arguments of the operator. */
+   query accepts, and arguments of the operator. It returns whether no check has failed so far. */
 void syi_aclnn_check_types(aclOpExecutor *e, const struct syi_aclnn_rule *rules);
-void syi_aclnn_check_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules);
-void syi_aclnn_check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules); /* both */
+bool syi_aclnn_check_ranks(aclOpExecutor *e, const struct syi_aclnn_rule *rules);
+bool syi_aclnn_check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules); /* both */
 /* Tokens, experts and, packed, slots within the vendor's limits. */
 void syi_aclnn_check_limits(aclOpExecutor *e, bool drop_and_pad);
 /* An output's shape; `columns` -1 for a vector. */
 void syi_aclnn_check_shape(aclOpExecutor *e, int i, int64_t rows, int64_t columns);
-/* No output overlaps another tensor, but `output` may be `input` itself; -1 for neither. */
-void syi_aclnn_check_alias(aclOpExecutor *e, int output, int input);
+/* No output overlaps another tensor. */
+void syi_aclnn_check_alias(aclOpExecutor *e);
 
 #endif /* SYI_ACLNN_INTERNAL_H */

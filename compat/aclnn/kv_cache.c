@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_gather_pa_kv_cache.h"
-#include "aclnnop/aclnn_scatter_pa_kv_cache.h"
-
 enum { KEY, SLOTS, VALUE, KEY_CACHE, VALUE_CACHE, N_SCATTER };
 enum { FROM_KEYS, FROM_VALUES, TABLE, LENGTHS, OFFSETS, TO_KEYS, TO_VALUES, N_GATHER };
 
@@ -37,18 +34,24 @@ static void match_rows(aclOpExecutor *e, struct syi_aclnn_view *rows, const stru
     }
 }
 
-/* Types, ranks, the mode, and the rows of both planes. Returns whether the cache has pieces of rows. */
+/* The cache has pieces of rows. */
+static bool in_pieces(const char *mode)
+{
+    return mode != NULL && strcmp(mode, "PA_NZ") == 0;
+}
+
+/* Types, ranks, the mode, and the rows of both planes. */
 static bool check_planes(aclOpExecutor *e, const struct syi_aclnn_rule *rules, const char *mode,
                          const int planes[4])
 {
-    const bool pieces = mode != NULL && strcmp(mode, "PA_NZ") == 0;
-    syi_aclnn_check_tensors(e, rules);
-    if (!pieces && !is_default(mode, "Norm"))
+    if (!syi_aclnn_check_tensors(e, rules))
+        return false;
+    if (!in_pieces(mode) && !is_default(mode, "Norm"))
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "cacheMode is %.20s, want Norm or PA_NZ", mode);
     for (int i = 0; e->status == ACLNN_SUCCESS && i < 4; i += 2)
-        match_rows(e, &e->view[planes[i]], &e->view[planes[i + 1]], pieces);
+        match_rows(e, &e->view[planes[i]], &e->view[planes[i + 1]], in_pieces(mode));
     e->plane = (sy_kv_plane){.cache = syi_aclnn_arg(e, planes[3]), .rows = syi_aclnn_arg(e, planes[2])};
-    return pieces;
+    return e->status == ACLNN_SUCCESS;
 }
 
 /* ---- Scatter ----------------------------------------------------------------------------------------- */
@@ -86,12 +89,9 @@ aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
                               : !are_all(stridesOptional, 1)             ? "stridesOptional"
                               : !are_all(offsetsOptional, 0)             ? "offsetsOptional"
                                                                          : NULL;
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&scatter, workspaceSize, executor, rules, N_SCATTER, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    const bool pieces =
-        check_planes(e, rules, cacheModeOptional, (int[]){KEY, KEY_CACHE, VALUE, VALUE_CACHE});
+    aclOpExecutor *e = syi_aclnn_begin(&scatter, rules, N_SCATTER, workspaceSize, executor);
+    if (!check_planes(e, rules, cacheModeOptional, (int[]){KEY, KEY_CACHE, VALUE, VALUE_CACHE}))
+        return syi_aclnn_end(e, workspaceSize, executor);
     if (unsupported != NULL)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
                          "%s is given, which is not supported here, want the default", unsupported);
@@ -99,9 +99,9 @@ aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
     e->args.kv_scatter.planes = &e->plane;
     e->args.kv_scatter.num_planes = 1;
     e->args.kv_scatter.plane_bytes = sizeof e->plane;
-    e->args.kv_scatter.layout = pieces ? SY_KV_HND : SY_KV_NHD;
+    e->args.kv_scatter.layout = in_pieces(cacheModeOptional) ? SY_KV_HND : SY_KV_NHD;
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
@@ -139,8 +139,6 @@ static const struct syi_aclnn_op gather = {"aclnnGatherPaKvCache", SYI_ACLNN_CAL
 
 static void plan_gather(aclOpExecutor *e, bool pieces, bool sums)
 {
-    if (e->status != ACLNN_SUCCESS)
-        return;
     const int64_t n = e->view[TABLE].shape[0], block_size = e->view[FROM_KEYS].dims[pieces ? 2 : 1];
     sy_kv_ragged_args *args = &e->args.kv_ragged;
     const DLTensor *starts = syi_aclnn_list(e, 1, SY_I64, n, -1);
@@ -160,7 +158,7 @@ static void plan_gather(aclOpExecutor *e, bool pieces, bool sums)
     args->layout = pieces ? SY_KV_HND : SY_KV_NHD;
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, TO_VALUES, e->view[TO_KEYS].shape[0], e->view[TO_VALUES].shape[1]);
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(const aclTensor *keyCache, const aclTensor *valueCache,
@@ -181,13 +179,9 @@ aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(const aclTensor *keyCache, cons
         [TO_KEYS] = {"keyRef", keyRef, out, 0, FROM_KEYS + 1, 3, TO_RAGGED(out)},
         [TO_VALUES] = {"valueRef", valueRef, out, 0, FROM_KEYS + 1, 3, 0},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&gather, workspaceSize, executor, rules, N_GATHER, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    const bool pieces =
-        check_planes(e, rules, cacheMode, (int[]){TO_KEYS, FROM_KEYS, TO_VALUES, FROM_VALUES});
-    plan_gather(e, pieces, isSeqLensCumsum);
+    aclOpExecutor *e = syi_aclnn_begin(&gather, rules, N_GATHER, workspaceSize, executor);
+    if (check_planes(e, rules, cacheMode, (int[]){TO_KEYS, FROM_KEYS, TO_VALUES, FROM_VALUES}))
+        plan_gather(e, in_pieces(cacheMode), isSeqLensCumsum);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

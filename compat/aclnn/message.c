@@ -7,8 +7,6 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "acl/acl.h"
-
 static _Thread_local char sentence[512];
 static _Thread_local bool unread;
 
@@ -26,7 +24,7 @@ void syi_aclnn_reject(aclOpExecutor *e, aclnnStatus status, const char *format, 
 {
     char reason[sizeof sentence];
     va_list args;
-    if (e->status != ACLNN_SUCCESS)
+    if (e == NULL || e->status != ACLNN_SUCCESS)
         return;
     va_start(args, format);
     (void)vsnprintf(reason, sizeof reason, format, args);

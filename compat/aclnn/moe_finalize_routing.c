@@ -3,8 +3,6 @@
  */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_finalize_routing_v2.h"
-
 enum { ROWS, PLACES, X1, X2, BIAS, SCALES, EXPERTS, OUT, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_unpermute_ids, field)
@@ -43,8 +41,6 @@ static void check_shapes(aclOpExecutor *e)
 static void plan(aclOpExecutor *e, int64_t drop_pad)
 {
     const struct syi_aclnn_view *rows = &e->view[ROWS];
-    if (e->status != ACLNN_SUCCESS)
-        return;
     syi_aclnn_want(e, drop_pad >= 0 && drop_pad <= 3, ACLNN_ERR_PARAM_INVALID, "dropPadMode", drop_pad,
                    "0 to 3");
     check_shapes(e);
@@ -58,7 +54,7 @@ static void plan(aclOpExecutor *e, int64_t drop_pad)
     e->args.unpermute_ids.num_rows = e->list_shape[0][0] > 0 ? e->list_shape[0][0] : 1;
     e->args.unpermute_ids.by_choice = drop_pad < 2;
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
@@ -81,12 +77,9 @@ aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
         [EXPERTS] = {"expertIdxOptional", expertIdxOptional, experts, i32, 0, 2, TO(bias_ids)},
         [OUT] = {"out", out, SYI_ACLNN_OUTPUT, 0, ROWS + 1, 2, TO(tokens)},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    syi_aclnn_check_tensors(e, rules);
-    plan(e, dropPadMode);
+    aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
+    if (syi_aclnn_check_tensors(e, rules))
+        plan(e, dropPadMode);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_moe_init_routing_v2.h"
-
 enum { X, IDS, EXPANDED, ROWS, COUNTS, BEFORE, N_TENSORS };
 enum { CAPACITY, KIND }; /* of `number`: rows of an expert, 0 for all; 1 for sums of counts */
 
@@ -109,7 +107,7 @@ static void plan(aclOpExecutor *e, int64_t active)
     syi_aclnn_check_shape(e, ROWS, all, -1);
     syi_aclnn_check_shape(e, COUNTS, experts, -1);
     syi_aclnn_check_shape(e, BEFORE, experts, -1);
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
@@ -133,11 +131,9 @@ aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
         [BEFORE] = {"expertTokensBeforeCapacityOutOptional", expertTokensBeforeCapacityOutOptional,
                     out | (before ? 0u : ignored), i32, 0, 1, 0},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    syi_aclnn_check_tensors(e, rules);
+    aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
+    if (!syi_aclnn_check_tensors(e, rules))
+        return syi_aclnn_end(e, workspaceSize, executor);
     e->n_tokens = e->view[X].shape[0];
     e->n_experts = expertNumOptional;
     e->number[CAPACITY] = padded ? expertCapacityOptional : 0;

@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_moe_init_routing_v3.h"
-
 enum { X, IDS, SCALE, EXPANDED, ROWS, COUNTS, SCALES_OUT, N_TENSORS };
 enum { FIRST, EXPERTS, PAIRS, BY_ROW };        /* of `number`; n_experts are those of the range */
 enum { OWN_IDS, OWN_SCALES, COUNTED, PLACES }; /* of `list` */
@@ -126,7 +124,7 @@ static void plan(aclOpExecutor *e)
                                   .expert_counts = syi_aclnn_list(e, COUNTED, SY_I64, counted(e), -1)};
     e->extra_bytes = (size_t)counted(e) * sizeof(int64_t) + (size_t)e->n_rows * (scaled ? 12 : 8);
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
@@ -156,12 +154,8 @@ aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     const aclIntArray *range = activeExpertRangeOptional;
     const bool ranged = range != NULL && range->size == 2;
     const int64_t first = ranged ? range->value[0] : 0, end = ranged ? range->value[1] : expertNum;
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    syi_aclnn_check_tensors(e, rules);
-    if (e->status != ACLNN_SUCCESS)
+    aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
+    if (!syi_aclnn_check_tensors(e, rules))
         return syi_aclnn_end(e, workspaceSize, executor);
     e->n_tokens = e->view[X].shape[0];
     e->n_rows = e->view[IDS].shape[0] * e->view[IDS].shape[1];

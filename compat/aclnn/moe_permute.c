@@ -1,30 +1,12 @@
 /* aclnnMoeTokenPermuteWithRoutingMap: sy_moe_permute. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_token_permute_with_routing_map.h"
-
 enum { TOKENS, MAP, PROBS, PERMUTED, PERMUTED_PROBS, INDICES, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_permute, field)
 
 static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_permute),
                                        .on_device = true};
-
-static void plan(aclOpExecutor *e, int64_t num_out_tokens, bool drop_and_pad)
-{
-    if (e->status != ACLNN_SUCCESS)
-        return;
-    e->args.permute.num_out_tokens = num_out_tokens;
-    e->args.permute.drop_and_pad = drop_and_pad;
-    e->n_rows = syi_aclnn_query(e).rows;
-    e->n_tokens = e->view[TOKENS].shape[0];
-    e->n_experts = e->view[MAP].shape[1];
-    syi_aclnn_check_limits(e, drop_and_pad);
-    syi_aclnn_check_shape(e, PERMUTED, e->n_rows, e->view[TOKENS].shape[1]);
-    syi_aclnn_check_shape(e, PERMUTED_PROBS, e->n_rows, -1);
-    syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    syi_aclnn_check_alias(e, -1, -1);
-}
 
 aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
     const aclTensor *tokens, const aclTensor *routingMap, const aclTensor *probsOptional,
@@ -41,17 +23,24 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
                             1, TO(permuted_probs)},
         [INDICES] = {"sortedIndicesOut", sortedIndicesOut, out, SYI_ACLNN_I32, 0, 1, TO(sorted_indices)},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    if (e->view[PROBS].taken != e->view[PERMUTED_PROBS].taken)
+    aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
+    if ((probsOptional != NULL) != (permuteProbsOutOptional != NULL))
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR,
                          "%s is null and the other is not, want both probsOptional and "
                          "permuteProbsOutOptional or none",
-                         e->view[PROBS].taken ? "permuteProbsOutOptional" : "probsOptional");
-    syi_aclnn_check_tensors(e, rules);
-    plan(e, numOutTokens, dropAndPad);
+                         probsOptional != NULL ? "permuteProbsOutOptional" : "probsOptional");
+    if (!syi_aclnn_check_tensors(e, rules))
+        return syi_aclnn_end(e, workspaceSize, executor);
+    e->args.permute.num_out_tokens = numOutTokens;
+    e->args.permute.drop_and_pad = dropAndPad;
+    e->n_rows = syi_aclnn_query(e).rows;
+    e->n_tokens = e->view[TOKENS].shape[0];
+    e->n_experts = e->view[MAP].shape[1];
+    syi_aclnn_check_limits(e, dropAndPad);
+    syi_aclnn_check_shape(e, PERMUTED, e->n_rows, e->view[TOKENS].shape[1]);
+    syi_aclnn_check_shape(e, PERMUTED_PROBS, e->n_rows, -1);
+    syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
+    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

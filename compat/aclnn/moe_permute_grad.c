@@ -1,8 +1,6 @@
 /* aclnnMoeTokenPermuteWithRoutingMapGrad: sy_moe_permute_grad. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_token_permute_with_routing_map_grad.h"
-
 enum { GRAD_PERMUTED, GRAD_PERMUTED_PROBS, INDICES, MAP, GRAD_TOKENS, GRAD_PROBS, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_permute_grad, field)
@@ -31,25 +29,6 @@ static void check_output(aclOpExecutor *e, int i, int64_t columns)
         e->status = ACLNN_ERR_INNER_NULLPTR;
 }
 
-static void plan(aclOpExecutor *e, bool drop_and_pad)
-{
-    if (e->status != ACLNN_SUCCESS)
-        return;
-    if (is_empty(e)) {
-        e->view[GRAD_PROBS].taken = false;
-        return;
-    }
-    e->args.permute_grad.num_experts = e->n_experts;
-    e->args.permute_grad.num_tokens = e->n_tokens;
-    e->args.permute_grad.drop_and_pad = drop_and_pad;
-    (void)syi_aclnn_query(e);
-    e->n_rows = e->view[GRAD_PERMUTED].shape[0];
-    syi_aclnn_check_limits(e, drop_and_pad);
-    check_output(e, GRAD_TOKENS, e->view[GRAD_PERMUTED].shape[1]);
-    check_output(e, GRAD_PROBS, e->n_experts);
-    syi_aclnn_check_alias(e, -1, -1);
-}
-
 aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     const aclTensor *permutedTokenOutputGrad, const aclTensor *permutedProbsOutputGradOptional,
     const aclTensor *sortedIndices, const aclTensor *routingMapOptional, int64_t numExperts,
@@ -71,22 +50,32 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
         [GRAD_PROBS] = {"probsGradOutOptional", probsGradOutOptional, probs_out, 0, GRAD_PERMUTED_PROBS + 1,
                         2, TO(grad_probs)},
     };
-    aclOpExecutor *e;
     if (numExperts <= 0 || tokensNum <= 0) /* the vendor checks these first */
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
                               "%s: numExperts is %lld and tokensNum is %lld, want 1 or more", op.name,
                               (long long)numExperts, (long long)tokensNum);
-    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    e->n_tokens = tokensNum;
-    e->n_experts = numExperts;
-    if (e->view[GRAD_PERMUTED_PROBS].taken && !e->view[MAP].taken)
+    aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
+    if (permutedProbsOutputGradOptional != NULL && routingMapOptional == NULL)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR,
                          "routingMapOptional is null beside permutedProbsOutputGradOptional, want the "
                          "experts of each token");
-    syi_aclnn_check_tensors(e, rules);
-    plan(e, dropAndPad);
+    if (!syi_aclnn_check_tensors(e, rules))
+        return syi_aclnn_end(e, workspaceSize, executor);
+    if (is_empty(e)) {
+        e->view[GRAD_PROBS].taken = false;
+        return syi_aclnn_end(e, workspaceSize, executor);
+    }
+    e->n_tokens = tokensNum;
+    e->n_experts = numExperts;
+    e->n_rows = e->view[GRAD_PERMUTED].shape[0];
+    e->args.permute_grad.num_experts = numExperts;
+    e->args.permute_grad.num_tokens = tokensNum;
+    e->args.permute_grad.drop_and_pad = dropAndPad;
+    (void)syi_aclnn_query(e);
+    syi_aclnn_check_limits(e, dropAndPad);
+    check_output(e, GRAD_TOKENS, e->view[GRAD_PERMUTED].shape[1]);
+    check_output(e, GRAD_PROBS, numExperts);
+    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

@@ -6,11 +6,6 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_moe_token_permute.h"
-#include "aclnnop/aclnn_moe_token_permute_grad.h"
-#include "aclnnop/aclnn_moe_token_unpermute.h"
-#include "aclnnop/aclnn_moe_token_unpermute_grad.h"
-
 enum { TOKENS, IDS, PERMUTED, INDICES, N_PERMUTE };
 enum { ROWS, SORTED, PROBS, OUT, N_UNPERMUTE };
 enum { FORWARD, GRAD, PLACES, WEIGHTS, GRAD_ROWS, GRAD_PROBS, N_GRAD };
@@ -21,31 +16,18 @@ enum { FORWARD, GRAD, PLACES, WEIGHTS, GRAD_ROWS, GRAD_PROBS, N_GRAD };
 static const unsigned floats = SYI_ACLNN_FLOATS, i32 = SYI_ACLNN_I32, output = SYI_ACLNN_OUTPUT;
 
 /* Types and ranks, and the mode, which has one value. */
-static void check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool padded)
+static bool check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, bool padded)
 {
-    syi_aclnn_check_tensors(e, rules);
+    const bool good = syi_aclnn_check_tensors(e, rules);
     if (padded)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "paddedMode is true, want false");
+    return good && !padded;
 }
 
 /* ---- Permute ----------------------------------------------------------------------------------------- */
 
 static const struct syi_aclnn_op permute = {"aclnnMoeTokenPermute", SYI_ACLNN_CALLS(moe_permute_ids),
                                             .on_device = true};
-
-static void plan_permute(aclOpExecutor *e, int64_t num_out_tokens)
-{
-    if (e->status != ACLNN_SUCCESS)
-        return;
-    e->args.permute_ids.num_out_tokens = num_out_tokens;
-    const sy_query query = syi_aclnn_query(e);
-    e->n_tokens = e->view[IDS].shape[0];
-    e->n_rows = e->n_tokens * e->view[IDS].shape[1];
-    syi_aclnn_check_limits(e, false);
-    syi_aclnn_check_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
-    syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    syi_aclnn_check_alias(e, -1, -1);
-}
 
 aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const aclTensor *indices,
                                                  int64_t numOutTokens, bool paddedMode,
@@ -61,12 +43,17 @@ aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const 
                       TO_PERMUTE(permuted_tokens)},
         [INDICES] = {"sortedIndicesOut", sortedIndicesOut, output, i32, 0, 1, TO_PERMUTE(sorted_indices)},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&permute, workspaceSize, executor, rules, N_PERMUTE, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    check_tensors(e, rules, paddedMode);
-    plan_permute(e, numOutTokens);
+    aclOpExecutor *e = syi_aclnn_begin(&permute, rules, N_PERMUTE, workspaceSize, executor);
+    if (!check_tensors(e, rules, paddedMode))
+        return syi_aclnn_end(e, workspaceSize, executor);
+    e->args.permute_ids.num_out_tokens = numOutTokens;
+    const sy_query query = syi_aclnn_query(e);
+    e->n_tokens = e->view[IDS].shape[0];
+    e->n_rows = e->n_tokens * e->view[IDS].shape[1];
+    syi_aclnn_check_limits(e, false);
+    syi_aclnn_check_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
+    syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
+    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
@@ -79,18 +66,15 @@ static const struct syi_aclnn_op unpermute = {"aclnnMoeTokenUnpermute", SYI_ACLN
 static const struct syi_aclnn_op permute_grad = {"aclnnMoeTokenPermuteGrad",
                                                  SYI_ACLNN_CALLS(moe_unpermute_ids), .on_device = true};
 
-/* `tokens` is T where there are no probs to give it. */
 static void plan_unpermute(aclOpExecutor *e, int64_t tokens)
 {
-    if (e->status != ACLNN_SUCCESS)
-        return;
-    e->n_tokens = e->view[PROBS].taken ? e->view[PROBS].shape[0] : tokens;
+    e->n_tokens = tokens;
     e->n_rows = e->view[SORTED].shape[0];
     e->args.unpermute_ids.num_tokens = e->n_tokens;
     (void)syi_aclnn_query(e);
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, OUT, e->n_tokens, e->view[ROWS].shape[1]);
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedTokens,
@@ -107,12 +91,9 @@ aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedToke
         [OUT] = {"out", out, output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
     };
     (void)restoreShapeOptional; /* of the padded mode */
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&unpermute, workspaceSize, executor, rules, N_UNPERMUTE, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    check_tensors(e, rules, paddedMode);
-    plan_unpermute(e, e->view[SORTED].shape[0]);
+    aclOpExecutor *e = syi_aclnn_begin(&unpermute, rules, N_UNPERMUTE, workspaceSize, executor);
+    if (check_tensors(e, rules, paddedMode))
+        plan_unpermute(e, e->view[probsOptional != NULL ? PROBS : SORTED].shape[0]);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
@@ -129,17 +110,16 @@ aclnnStatus aclnnMoeTokenPermuteGradGetWorkspaceSize(const aclTensor *permutedOu
         [PROBS] = {"probs", NULL, SYI_ACLNN_IGNORED, 0, 0, 2, 0},
         [OUT] = {"out", out, output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&permute_grad, workspaceSize, executor, rules, N_UNPERMUTE, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    check_tensors(e, rules, paddedMode);
+    aclOpExecutor *e = syi_aclnn_begin(&permute_grad, rules, N_UNPERMUTE, workspaceSize, executor);
+    if (!check_tensors(e, rules, paddedMode))
+        return syi_aclnn_end(e, workspaceSize, executor);
     const int64_t n = e->view[SORTED].shape[0];
     if (numTopk < 1 || n % numTopk != 0)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
                          "numTopk is %lld, want a divisor of the %lld sortedIndices", (long long)numTopk,
                          (long long)n);
-    plan_unpermute(e, numTopk < 1 ? 0 : n / numTopk);
+    else
+        plan_unpermute(e, n / numTopk);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
@@ -285,8 +265,6 @@ static void need_scratch(aclOpExecutor *e, int64_t choices)
 
 static void plan_grad(aclOpExecutor *e)
 {
-    if (e->status != ACLNN_SUCCESS)
-        return;
     e->n_tokens = e->view[GRAD].shape[0];
     e->n_rows = e->view[PLACES].shape[0];
     const bool weighted = e->view[WEIGHTS].taken;
@@ -301,7 +279,7 @@ static void plan_grad(aclOpExecutor *e)
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, GRAD_ROWS, rows, width);
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, choices);
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
     e->extra_bytes = (2 * (size_t)e->n_rows + (size_t)e->n_tokens) * sizeof(int32_t) +
                      2 * (size_t)e->n_rows * e->view[WEIGHTS].elem_bytes;
     need_scratch(e, choices);
@@ -326,12 +304,9 @@ aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
         [GRAD_PROBS] = {"probsGradOut", probsGradOut, probs_out, 0, WEIGHTS + 1, 2, 0},
     };
     (void)restoreShapeOptional; /* of the padded mode */
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&unpermute_grad, workspaceSize, executor, rules, N_GRAD, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    check_tensors(e, rules, paddedMode);
-    plan_grad(e);
+    aclOpExecutor *e = syi_aclnn_begin(&unpermute_grad, rules, N_GRAD, workspaceSize, executor);
+    if (check_tensors(e, rules, paddedMode))
+        plan_grad(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

@@ -1,8 +1,6 @@
 /* aclnnMoeReRouting: sy_moe_reorder_chunks, of the rows with their scales, and of the numbers of the rows. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_re_routing.h"
-
 enum { TOKENS, COUNTS, SCALES, PERMUTED, PERMUTED_SCALES, SOURCE, TOTALS, N_TENSORS };
 
 /* All rows belong to an expert: the operator rejects too many, and leaves rows that are too few. */
@@ -54,8 +52,6 @@ static const struct syi_aclnn_op op = {"aclnnMoeReRouting", .run = run};
 
 static void plan(aclOpExecutor *e)
 {
-    if (e->status != ACLNN_SUCCESS)
-        return;
     e->n_rows = e->view[TOKENS].shape[0];
     e->n_experts = e->view[COUNTS].shape[1];
     e->extra_bytes = (size_t)e->n_rows * sizeof(int32_t);
@@ -74,7 +70,7 @@ static void plan(aclOpExecutor *e)
     syi_aclnn_check_shape(e, PERMUTED_SCALES, e->n_rows, -1);
     syi_aclnn_check_shape(e, SOURCE, e->n_rows, -1);
     syi_aclnn_check_shape(e, TOTALS, e->n_experts, -1);
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
@@ -94,16 +90,14 @@ aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
         [SOURCE] = {"permuteTokenIdx", permuteTokenIdx, out, SYI_ACLNN_I32, 0, 1, 0},
         [TOTALS] = {"expertTokenNum", expertTokenNum, out, 0, COUNTS + 1, 1, 0},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    syi_aclnn_check_tensors(e, rules);
+    aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
+    const bool good = syi_aclnn_check_tensors(e, rules);
     if (expertTokenNumType != 1 || idxType != 0)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
                          "expertTokenNumType is %lld and idxType %lld, want 1 and 0",
                          (long long)expertTokenNumType, (long long)idxType);
-    plan(e);
+    else if (good)
+        plan(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

@@ -3,9 +3,6 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_moe_gating_top_k.h"
-#include "aclnnop/aclnn_moe_gating_top_k_softmax_v2.h"
-
 enum { LOGITS, BESIDE, WEIGHTS, IDS, SCORES, N_TENSORS }; /* beside: the bias, or the finished rows */
 
 #define TO(field) SYI_ACLNN_FIELD(moe_route, field)
@@ -58,7 +55,7 @@ static void plan(aclOpExecutor *e, int64_t k, int64_t beside)
     syi_aclnn_check_shape(e, SCORES, rows, experts);
     if (e->status == ACLNN_ERR_PARAM_INVALID)
         e->status = tiling;
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTensor *biasOptional, int64_t k,
@@ -77,32 +74,28 @@ aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTens
         [IDS] = {"expertIdxOut", expertIdxOut, out, SYI_ACLNN_I32, 0, 2, TO(ids)},
         [SCORES] = {"outOut", outOut, scores, f32, 0, 2, TO(scores)},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&gating, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    syi_aclnn_check_tensors(e, rules);
+    aclOpExecutor *e = syi_aclnn_begin(&gating, rules, N_TENSORS, workspaceSize, executor);
+    if (!syi_aclnn_check_tensors(e, rules))
+        return syi_aclnn_end(e, workspaceSize, executor);
     syi_aclnn_want(e, renorm == 0, tiling, "renorm", renorm, "0 to 0");
     syi_aclnn_want(e, normType == 0 || normType == 1, tiling, "normType", normType, "0 to 1");
     syi_aclnn_want(e, groupSelectMode == 0 || groupSelectMode == 1, tiling, "groupSelectMode",
                    groupSelectMode, "0 to 1");
     syi_aclnn_want(e, groupCount >= 1, tiling, "groupCount", groupCount, "1 or more");
-    if (e->status == ACLNN_SUCCESS) {
-        sy_moe_route_args *route = &e->args.route;
-        const int64_t experts = e->view[LOGITS].shape[1];
-        const DLTensor *bias = syi_aclnn_list(e, 0, SY_F32, experts, -1);
-        e->extra_bytes = (size_t)experts * sizeof(float);
-        e->number[0] = (float)routedScalingFactor == 0;
-        route->bias = e->view[BESIDE].taken ? bias : NULL;
-        route->score = normType == 1 ? SY_SCORE_SIGMOID : SY_SCORE_SOFTMAX;
-        route->groups = groupCount > 1 ? groupCount : 0;
-        route->top_groups = kGroup;
-        route->group_score = groupSelectMode == 1 ? SY_GROUP_SUM2 : SY_GROUP_MAX;
-        route->renormalize = normType == 1;
-        route->eps = (float)eps;
-        route->scale = (float)routedScalingFactor;
-    }
-    plan(e, k, e->view[LOGITS].shape[1]);
+    sy_moe_route_args *route = &e->args.route;
+    const int64_t experts = e->view[LOGITS].shape[1];
+    const DLTensor *bias = syi_aclnn_list(e, 0, SY_F32, experts, -1);
+    e->extra_bytes = (size_t)experts * sizeof(float);
+    e->number[0] = (float)routedScalingFactor == 0;
+    route->bias = e->view[BESIDE].taken ? bias : NULL;
+    route->score = normType == 1 ? SY_SCORE_SIGMOID : SY_SCORE_SOFTMAX;
+    route->groups = groupCount > 1 ? groupCount : 0;
+    route->top_groups = kGroup;
+    route->group_score = groupSelectMode == 1 ? SY_GROUP_SUM2 : SY_GROUP_MAX;
+    route->renormalize = normType == 1;
+    route->eps = (float)eps;
+    route->scale = (float)routedScalingFactor;
+    plan(e, k, experts);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
@@ -125,11 +118,9 @@ aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, cons
         [IDS] = {"expertIdxOut", expertIdxOut, out, SYI_ACLNN_I32, 0, 2, TO(ids)},
         [SCORES] = {"softmaxResultOutOptional", softmaxResultOutOptional, scores, f32, 0, 2, TO(scores)},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&softmax, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    syi_aclnn_check_tensors(e, rules);
+    aclOpExecutor *e = syi_aclnn_begin(&softmax, rules, N_TENSORS, workspaceSize, executor);
+    if (!syi_aclnn_check_tensors(e, rules))
+        return syi_aclnn_end(e, workspaceSize, executor);
     syi_aclnn_want(e, renorm == 0 || renorm == 1, tiling, "renorm", renorm, "0 or 1");
     e->args.route.softmax_after = renorm == 1;
     plan(e, k, e->view[LOGITS].shape[0]);

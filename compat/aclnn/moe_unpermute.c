@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-#include "aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
-
 enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROBS, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_unpermute, field)
@@ -118,18 +116,6 @@ static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", S
 
 /* ---- The first phase --------------------------------------------------------------------------------- */
 
-static void check_missing(aclOpExecutor *e, bool padded, const aclIntArray *restore_shape)
-{
-    if (!e->view[PROBS].taken && restore_shape == NULL)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR,
-                         "probsOptional and restoreShapeOptional are null, want one of them, for the "
-                         "number of tokens");
-    if (e->view[PROBS].taken && !padded && !e->view[MAP].taken)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR,
-                         "routingMapOptional is null beside packed probsOptional, want the experts "
-                         "of each token");
-}
-
 /* T, from probs or else the restore shape, which must then be {T, H}. */
 static void find_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
 {
@@ -154,6 +140,8 @@ static void find_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
 /* Memory for the outputs of the backward pass, and scratch of the operators that compute them. */
 static void need_kept(aclOpExecutor *e)
 {
+    if (e->status != ACLNN_SUCCESS)
+        return;
     int64_t shape[2] = {e->n_rows, 1};
     const DLTensor rows = sy_tensor(NULL, SY_I32, 2, shape);
     const sy_moe_permute_ids_args order = {.tokens = &rows, .ids = &rows};
@@ -169,23 +157,6 @@ static void need_kept(aclOpExecutor *e)
         e->extra_bytes = 3 * (size_t)e->n_rows * sizeof(int32_t);
     if (weighs)
         e->extra_bytes += syi_aclnn_view_bytes(&e->view[MAP]);
-}
-
-static void plan(aclOpExecutor *e, bool padded, const aclIntArray *restore_shape)
-{
-    if (e->status != ACLNN_SUCCESS)
-        return;
-    find_tokens(e, restore_shape);
-    e->args.unpermute.num_tokens = e->n_tokens;
-    e->args.unpermute.drop_and_pad = padded;
-    (void)syi_aclnn_query(e);
-    syi_aclnn_check_limits(e, padded);
-    syi_aclnn_check_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
-    for (int i = OUT_INDEX; i <= PERMUTED_PROBS; i++)
-        syi_aclnn_check_shape(e, i, e->n_rows, -1);
-    syi_aclnn_check_alias(e, -1, -1);
-    if (e->status == ACLNN_SUCCESS)
-        need_kept(e);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
@@ -207,13 +178,27 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
         [TOKEN_ID] = {"permuteTokenId", permuteTokenId, kept, i32, 0, 1, 0},
         [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept_probs, 0, PROBS + 1, 1, 0},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    check_missing(e, paddedMode, restoreShapeOptional);
-    syi_aclnn_check_tensors(e, rules);
-    plan(e, paddedMode, restoreShapeOptional);
+    aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
+    if (probsOptional == NULL && restoreShapeOptional == NULL)
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR,
+                         "probsOptional and restoreShapeOptional are null, want one of them, for the "
+                         "number of tokens");
+    if (probsOptional != NULL && !paddedMode && routingMapOptional == NULL)
+        syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR,
+                         "routingMapOptional is null beside packed probsOptional, want the experts "
+                         "of each token");
+    if (!syi_aclnn_check_tensors(e, rules))
+        return syi_aclnn_end(e, workspaceSize, executor);
+    find_tokens(e, restoreShapeOptional);
+    e->args.unpermute.num_tokens = e->n_tokens;
+    e->args.unpermute.drop_and_pad = paddedMode;
+    (void)syi_aclnn_query(e);
+    syi_aclnn_check_limits(e, paddedMode);
+    syi_aclnn_check_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
+    for (int i = OUT_INDEX; i <= PERMUTED_PROBS; i++)
+        syi_aclnn_check_shape(e, i, e->n_rows, -1);
+    syi_aclnn_check_alias(e);
+    need_kept(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

@@ -1,8 +1,6 @@
 /* aclnnMoeTokenUnpermuteWithRoutingMapGrad: sy_moe_unpermute_grad. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
-
 enum { GRAD_TOKENS, OUT_INDEX, TOKEN_ID, MAP, PERMUTED, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_unpermute_grad, field)
@@ -48,8 +46,6 @@ static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMapGrad
 
 static void plan(aclOpExecutor *e, bool drop_and_pad)
 {
-    if (e->status != ACLNN_SUCCESS)
-        return;
     e->n_tokens = e->view[GRAD_TOKENS].shape[0];
     e->n_experts = e->view[MAP].taken ? e->view[MAP].shape[1] : 0;
     e->n_rows = e->view[OUT_INDEX].shape[0];
@@ -66,7 +62,7 @@ static void plan(aclOpExecutor *e, bool drop_and_pad)
     syi_aclnn_check_shape(e, TOKEN_ID, e->n_rows, -1);
     syi_aclnn_check_shape(e, GRAD_PERMUTED, e->n_rows, e->view[GRAD_TOKENS].shape[1]);
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
-    syi_aclnn_check_alias(e, -1, -1);
+    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
@@ -94,15 +90,12 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
                         TO(grad_probs)},
     };
     (void)restoreShapeOptional; /* T and H are those of unpermutedTokensGrad */
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    if (e->view[PROBS].taken && (!e->view[MAP].taken || !e->view[PERMUTED].taken))
+    aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
+    if (probsOptional != NULL && (routingMapOptional == NULL || permutedTokensOptional == NULL))
         syi_aclnn_reject(e, ACLNN_ERR_INNER_TILING_ERROR, "%s is null beside probsOptional, want a tensor",
-                         e->view[MAP].taken ? "permutedTokensOptional" : "routingMapOptional");
-    syi_aclnn_check_tensors(e, rules);
-    plan(e, dropAndPad);
+                         routingMapOptional != NULL ? "permutedTokensOptional" : "routingMapOptional");
+    if (syi_aclnn_check_tensors(e, rules))
+        plan(e, dropAndPad);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

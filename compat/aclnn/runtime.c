@@ -9,8 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "acl/acl.h"
-#include "aclnn/aclnn_base.h"
+#include "../device.h"
 
 /* The vendor's current device and context belong to a thread, without a handle. */
 static _Thread_local int32_t current_device;
@@ -329,7 +328,7 @@ aclError aclrtFree(void *devPtr)
     sy_ctx *ctx;
     if (syi_aclnn_device("aclrtFree", &ctx) != ACLNN_SUCCESS)
         return ACL_ERROR_INVALID_DEVICE;
-    if (!syi_aclnn_on_device(ctx, devPtr))
+    if (!syi_device_has(ctx, devPtr))
         return free_handle("aclrtFree", devPtr);
     sy_device_free(ctx, devPtr);
     return ACL_SUCCESS;
@@ -356,12 +355,9 @@ aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, a
     sy_ctx *ctx;
     if (syi_aclnn_device("aclrtMemcpy", &ctx) != ACLNN_SUCCESS)
         return ACL_ERROR_INVALID_DEVICE;
-    if (syi_aclnn_on_device(ctx, dst) || syi_aclnn_on_device(ctx, src))
-        return sy_device_copy(ctx, dst, src, count) == SY_OK
-                   ? ACL_SUCCESS
-                   : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, "aclrtMemcpy", sy_ctx_error(ctx));
-    memmove(dst, src, count); /* source and destination may overlap: host and device memory are the same */
-    return ACL_SUCCESS;
+    return syi_device_copy(ctx, dst, src, count) == SY_OK
+               ? ACL_SUCCESS
+               : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, "aclrtMemcpy", sy_ctx_error(ctx));
 }
 
 aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind,
@@ -379,12 +375,9 @@ aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
     sy_ctx *ctx;
     if (syi_aclnn_device("aclrtMemset", &ctx) != ACLNN_SUCCESS)
         return ACL_ERROR_INVALID_DEVICE;
-    if (syi_aclnn_on_device(ctx, devPtr))
-        return syi_aclnn_fill(ctx, devPtr, value, count) == SY_OK
-                   ? ACL_SUCCESS
-                   : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, "aclrtMemset", sy_ctx_error(ctx));
-    memset(devPtr, value, count);
-    return ACL_SUCCESS;
+    return syi_device_fill(ctx, devPtr, value, count) == SY_OK
+               ? ACL_SUCCESS
+               : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, "aclrtMemset", sy_ctx_error(ctx));
 }
 
 aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream)

@@ -3,9 +3,6 @@
 
 #include <float.h>
 
-#include "aclnnop/aclnn_top_k_top_p_sample.h"
-#include "aclnnop/aclnn_top_k_top_p_sample_v2.h"
-
 enum { LOGITS, TOP_K, TOP_P, Q, MIN_P, TOKEN, MASKED, LIST_TOKEN, LIST_PROB, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(sample, field)
@@ -18,9 +15,10 @@ struct request {
     bool masked, input_is_logits, lists;
 };
 
-static const struct syi_aclnn_op op_v1 = {"aclnnTopKTopPSample", SYI_ACLNN_CALLS(sample), .on_device = true};
-static const struct syi_aclnn_op op_v2 = {"aclnnTopKTopPSampleV2", SYI_ACLNN_CALLS(sample),
-                                          .on_device = true};
+static const struct syi_aclnn_op op_v1 = {"aclnnTopKTopPSample", SYI_ACLNN_CALLS(sample), .on_device = true,
+                                          .in_place = {MASKED, LOGITS}};
+static const struct syi_aclnn_op op_v2 = {"aclnnTopKTopPSampleV2", SYI_ACLNN_CALLS(sample), .on_device = true,
+                                          .in_place = {MASKED, LOGITS}};
 
 static void check_shapes(aclOpExecutor *e)
 {
@@ -55,8 +53,6 @@ static void plan(aclOpExecutor *e, const struct request *request)
 {
     const int64_t k_most = 1024;
     sy_sample_args *args = &e->args.sample;
-    if (e->status != ACLNN_SUCCESS)
-        return;
     args->eps = (float)request->eps;
     args->noise = e->view[Q].taken ? SY_NOISE_Q : SY_NOISE_NONE;
     args->q_order = SY_Q_LIST;
@@ -65,7 +61,7 @@ static void plan(aclOpExecutor *e, const struct request *request)
     args->top_k_guess = request->top_k_guess;
     args->probs_in = !request->input_is_logits;
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e, MASKED, LOGITS);
+    syi_aclnn_check_alias(e);
 }
 
 /* The table both versions fill; V1 has no tensors for the last three and takes no FLOAT logits. */
@@ -95,15 +91,13 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const struct tenso
         [LIST_TOKEN] = {"logitsIdx", t->list_token, lists, i64, 0, 2, TO(list_token)},
         [LIST_PROB] = {"logitsSortMasked", t->list_prob, lists, f32, 0, 2, TO(list_prob)},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(op, workspace_size, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
+    aclOpExecutor *e = syi_aclnn_begin(op, rules, N_TENSORS, workspace_size, executor);
     syi_aclnn_check_types(e, rules);
-    if (request->v2 && e->view[Q].taken && e->view[Q].rank != 2)
+    if (request->v2 && t->q != NULL && t->q->rank != 2)
         syi_aclnn_reject(e, ACLNN_ERR_INNER_TILING_ERROR, "q has rank %llu, want 2",
-                         (unsigned long long)e->view[Q].rank);
-    syi_aclnn_check_ranks(e, rules);
+                         (unsigned long long)t->q->rank);
+    if (!syi_aclnn_check_ranks(e, rules))
+        return syi_aclnn_end(e, workspace_size, executor);
     check_shapes(e);
     check_values(e, request);
     plan(e, request);

@@ -1,8 +1,6 @@
 /* aclnnApplyTopKTopP: the masked logits of sy_sample, which are FLOAT; 16-bit ones are converted back, exactly. */
 #include "internal.h"
 
-#include "aclnnop/aclnn_apply_top_k_top_p.h"
-
 enum { LOGITS, TOP_P, TOP_K, OUT, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(sample, field)
@@ -29,12 +27,11 @@ static aclnnStatus run(aclOpExecutor *e, char *extra)
     return st;
 }
 
-static const struct syi_aclnn_op op = {"aclnnApplyTopKTopP", SYI_ACLNN_CALLS(sample), run, false};
+static const struct syi_aclnn_op op = {"aclnnApplyTopKTopP", SYI_ACLNN_CALLS(sample), run,
+                                       .in_place = {OUT, LOGITS}};
 
 static void plan(aclOpExecutor *e)
 {
-    if (e->status != ACLNN_SUCCESS)
-        return;
     const int64_t batch = e->view[LOGITS].shape[0], vocab = e->view[LOGITS].shape[1];
     const DLTensor *kept = syi_aclnn_list(e, 1, SY_F32, batch, vocab);
     e->extra_bytes =
@@ -47,7 +44,7 @@ static void plan(aclOpExecutor *e)
     syi_aclnn_check_shape(e, TOP_K, batch, -1);
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, OUT, batch, vocab);
-    syi_aclnn_check_alias(e, OUT, LOGITS);
+    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const aclTensor *p,
@@ -61,14 +58,11 @@ aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const ac
         [TOP_K] = {"k", k, optional, SYI_ACLNN_I32, 0, 1, TO(top_k)},
         [OUT] = {"out", out, SYI_ACLNN_OUTPUT, 0, LOGITS + 1, 2, 0},
     };
-    aclOpExecutor *e;
-    const aclnnStatus st = syi_aclnn_begin(&op, workspaceSize, executor, rules, N_TENSORS, &e);
-    if (st != ACLNN_SUCCESS)
-        return st;
+    aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (p == NULL && k == NULL)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR, "p and k are null, want one of them");
-    syi_aclnn_check_tensors(e, rules);
-    plan(e);
+    if (syi_aclnn_check_tensors(e, rules))
+        plan(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

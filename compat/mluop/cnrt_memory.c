@@ -86,10 +86,7 @@ cnrtRet_t cnrtMemcpy(void *dst, void *src, size_t bytes, cnrtMemTransDir_t dir)
     const cnrtRet_t st = syi_mluop_device(&ctx);
     if (st != cnrtSuccess || bytes == 0)
         return st;
-    if (syi_device_has(ctx, dst) || syi_device_has(ctx, src))
-        return sy_device_copy(ctx, dst, src, bytes) == SY_OK ? cnrtSuccess : cnrtErrorSys;
-    memmove(dst, src, bytes);
-    return cnrtSuccess;
+    return syi_device_copy(ctx, dst, src, bytes) == SY_OK ? cnrtSuccess : cnrtErrorSys;
 }
 
 cnrtRet_t cnrtMemcpyAsync_V3(void *dst, void *src, size_t bytes, cnrtQueue_t queue, cnrtMemTransDir_t dir)
@@ -118,10 +115,7 @@ cnrtRet_t cnrtMemset(void *ptr, int value, size_t bytes)
     const cnrtRet_t st = syi_mluop_device(&ctx);
     if (st != cnrtSuccess || bytes == 0)
         return st;
-    if (syi_device_has(ctx, ptr))
-        return syi_device_fill(ctx, ptr, value, bytes) == SY_OK ? cnrtSuccess : cnrtErrorSys;
-    memset(ptr, value, bytes);
-    return cnrtSuccess;
+    return syi_device_fill(ctx, ptr, value, bytes) == SY_OK ? cnrtSuccess : cnrtErrorSys;
 }
 
 cnrtRet_t cnrtMemsetAsync(void *ptr, int value, size_t bytes, cnrtQueue_t queue)

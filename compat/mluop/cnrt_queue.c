@@ -58,6 +58,12 @@ cnrtRet_t cnrtGetLibVersion(int *major, int *minor, int *patch)
     return cnrtSuccess;
 }
 
+static cnrtRet_t destroy(void *object)
+{
+    free(object);
+    return object != NULL ? cnrtSuccess : cnrtErrorArgsInvalid;
+}
+
 cnrtRet_t cnrtQueueCreate(cnrtQueue_t *queue)
 {
     if (queue == NULL)
@@ -68,10 +74,7 @@ cnrtRet_t cnrtQueueCreate(cnrtQueue_t *queue)
 
 cnrtRet_t cnrtQueueDestroy(cnrtQueue_t queue)
 {
-    if (queue == NULL)
-        return cnrtErrorArgsInvalid;
-    free(queue);
-    return cnrtSuccess;
+    return destroy(queue);
 }
 
 cnrtRet_t cnrtQueueSync(cnrtQueue_t queue)
@@ -90,10 +93,7 @@ cnrtRet_t cnrtNotifierCreate(cnrtNotifier_t *notifier)
 
 cnrtRet_t cnrtNotifierDestroy(cnrtNotifier_t notifier)
 {
-    if (notifier == NULL)
-        return cnrtErrorArgsInvalid;
-    free(notifier);
-    return cnrtSuccess;
+    return destroy(notifier);
 }
 
 cnrtRet_t cnrtPlaceNotifier(cnrtNotifier_t notifier, cnrtQueue_t queue)

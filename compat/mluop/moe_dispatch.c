@@ -10,10 +10,10 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
     const void *locations, mluOpTensorDescriptor_t input_desc, const void *input, int samples, int capacity,
     int hidden, int num_experts, mluOpTensorDescriptor_t dispatch_desc, void *dispatch)
 {
-    enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH, N };
+    enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH };
     const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
     const int64_t slots = syi_mluop_slots(&sizes);
-    const struct syi_mluop_operand o[N] = {
+    const struct syi_mluop_operand o[SYI_MLUOP_OPERANDS] = {
         [GATES] = {gates_desc, gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
         [INDICES] = {indices_desc, indices, MLUOP_DTYPE_INT32, 1, {samples}},
         [LOCATIONS] = {locations_desc, locations, MLUOP_DTYPE_INT32, 1, {samples}},
@@ -21,13 +21,10 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
         [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {slots, hidden}},
     };
     /* The vendor requires a slot for every sample, but documents that a call without any slot succeeds. */
-    const mluOpStatus_t st = syi_mluop_check(handle, o, N, &sizes, slots == 0 || samples <= slots);
-    if (st != MLUOP_STATUS_SUCCESS || syi_mluop_any_empty(o, N))
+    DLTensor t[SYI_MLUOP_OPERANDS];
+    mluOpStatus_t st = syi_mluop_check(handle, o, &sizes, slots == 0 || samples <= slots);
+    if (st != MLUOP_STATUS_SUCCESS || !syi_mluop_ready(handle, o, false, false, t, &st))
         return st;
-    if (syi_mluop_any_null(o, N))
-        return MLUOP_STATUS_BAD_PARAM;
-    DLTensor t[N];
-    syi_mluop_tensors(handle, o, N, t);
     return syi_mluop_status(sy_moe_dispatch(handle->ctx, &(sy_moe_dispatch_args){.gates = &t[GATES],
                                                                                  .indices = &t[INDICES],
                                                                                  .locations = &t[LOCATIONS],
@@ -43,27 +40,19 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
     const void *locations, mluOpTensorDescriptor_t dispatch_desc, const void *dispatch, int samples,
     int capacity, int hidden, int num_experts, mluOpTensorDescriptor_t grad_input_desc, void *grad_input)
 {
-    enum { GATES, INDICES, LOCATIONS, DISPATCH, GRAD_INPUT, N };
+    enum { GATES, INDICES, LOCATIONS, DISPATCH, GRAD_INPUT };
     const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
-    const int64_t slots = syi_mluop_slots(&sizes);
-    const struct syi_mluop_operand o[N] = {
+    const struct syi_mluop_operand o[SYI_MLUOP_OPERANDS] = {
         [GATES] = {gates_desc, gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
         [INDICES] = {indices_desc, indices, MLUOP_DTYPE_INT32, 1, {samples}},
         [LOCATIONS] = {locations_desc, locations, MLUOP_DTYPE_INT32, 1, {samples}},
-        [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {slots, hidden}},
+        [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {syi_mluop_slots(&sizes), hidden}},
         [GRAD_INPUT] = {grad_input_desc, grad_input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
     };
-    const mluOpStatus_t st = syi_mluop_check(handle, o, N, &sizes, true);
-    if (st != MLUOP_STATUS_SUCCESS || samples == 0 || hidden == 0)
+    DLTensor t[SYI_MLUOP_OPERANDS];
+    mluOpStatus_t st = syi_mluop_check(handle, o, &sizes, true);
+    if (st != MLUOP_STATUS_SUCCESS || !syi_mluop_ready(handle, o, true, false, t, &st))
         return st;
-    if (grad_input == NULL)
-        return MLUOP_STATUS_BAD_PARAM;
-    if (slots == 0) /* nothing to read: the other pointers are not checked */
-        return syi_mluop_clear(handle, grad_input, (size_t)grad_input_desc->elements * sizeof(float));
-    if (syi_mluop_any_null(o, N))
-        return MLUOP_STATUS_BAD_PARAM;
-    DLTensor t[N];
-    syi_mluop_tensors(handle, o, N, t);
     return syi_mluop_status(
         sy_moe_dispatch_grad_data(handle->ctx, &(sy_moe_combine_args){.gates = &t[GATES],
                                                                       .indices = &t[INDICES],
@@ -91,26 +80,20 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardGate(
     int hidden, int num_experts, void *workspace, size_t workspace_size,
     mluOpTensorDescriptor_t grad_gates_desc, void *grad_gates)
 {
-    enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES, N };
+    enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES };
     const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
-    const struct syi_mluop_operand o[N] = {
+    const struct syi_mluop_operand o[SYI_MLUOP_OPERANDS] = {
         [INDICES] = {indices_desc, indices, MLUOP_DTYPE_INT32, 1, {samples}},
         [LOCATIONS] = {locations_desc, locations, MLUOP_DTYPE_INT32, 1, {samples}},
         [INPUT] = {input_desc, input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
         [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {syi_mluop_slots(&sizes), hidden}},
         [GRAD_GATES] = {grad_gates_desc, grad_gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
     };
-    const mluOpStatus_t st = syi_mluop_check(handle, o, N, &sizes, true);
-    if (st != MLUOP_STATUS_SUCCESS || samples == 0)
+    DLTensor t[SYI_MLUOP_OPERANDS];
+    mluOpStatus_t st = syi_mluop_check(handle, o, &sizes, true);
+    if (st != MLUOP_STATUS_SUCCESS ||
+        !syi_mluop_ready(handle, o, true, workspace_size > 0 && workspace == NULL, t, &st))
         return st;
-    if (grad_gates == NULL)
-        return MLUOP_STATUS_BAD_PARAM;
-    if (syi_mluop_any_empty(o, N)) /* empty sums: the other pointers are not checked */
-        return syi_mluop_clear(handle, grad_gates, (size_t)samples * sizeof(float));
-    if ((workspace_size > 0 && workspace == NULL) || syi_mluop_any_null(o, N))
-        return MLUOP_STATUS_BAD_PARAM;
-    DLTensor t[N];
-    syi_mluop_tensors(handle, o, N, t);
     return syi_mluop_status(sy_moe_dispatch_grad_gate(
         handle->ctx, &(sy_moe_dispatch_grad_gate_args){.indices = &t[INDICES],
                                                        .locations = &t[LOCATIONS],

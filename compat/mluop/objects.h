@@ -40,8 +40,6 @@ struct mluOpTensorStruct {
    *ctx is NULL without a name. */
 cnrtRet_t syi_mluop_device(sy_ctx **ctx);
 void syi_mluop_device_close(void);
-/* Zeros in host or device memory. */
-mluOpStatus_t syi_mluop_clear(mluOpHandle_t handle, void *data, size_t bytes);
 
 /* A tensor of a call, and its requirements. */
 struct syi_mluop_operand {
@@ -62,18 +60,19 @@ static inline int64_t syi_mluop_slots(const struct syi_mluop_sizes *sizes)
     return (int64_t)sizes->num_experts * sizes->capacity;
 }
 
+enum { SYI_MLUOP_OUTPUT = 4, SYI_MLUOP_OPERANDS }; /* the last one is the output */
+
 /* BAD_PARAM: no handle, a descriptor that is missing or of another rank, type, layout or shape, a negative scalar; then
    NOT_SUPPORTED: a tensor with elements that are not dense; BAD_PARAM: not `fits`, what the operator finds in its scalars;
    NOT_SUPPORTED: a tensor of 2^31 elements or more. */
-mluOpStatus_t syi_mluop_check(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+mluOpStatus_t syi_mluop_check(mluOpHandle_t handle, const struct syi_mluop_operand operands[],
                               const struct syi_mluop_sizes *sizes, bool fits);
 
-bool syi_mluop_any_empty(const struct syi_mluop_operand operands[], int n);
-bool syi_mluop_any_null(const struct syi_mluop_operand operands[], int n);
-
-/* The tensors of operands that have passed all of the above; they point to the sizes of the descriptors. */
-void syi_mluop_tensors(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
-                       DLTensor tensors[]);
+/* Whether operands that have passed these checks leave something to compute; `tensors` of them point to the sizes of the
+   descriptors. Else *status is the answer: without elements there is nothing to do, but a gradient becomes +0 where only
+   other tensors are empty. BAD_PARAM: data that are missing, or `lacks_workspace`. */
+bool syi_mluop_ready(mluOpHandle_t handle, const struct syi_mluop_operand operands[], bool is_gradient,
+                     bool lacks_workspace, DLTensor tensors[], mluOpStatus_t *status);
 
 /* The vendor's status for a status of the operator. */
 mluOpStatus_t syi_mluop_status(sy_status status);

@@ -18,17 +18,17 @@ static bool has_form(const struct syi_mluop_operand *o)
     return true;
 }
 
-static mluOpStatus_t check_described(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+static mluOpStatus_t check_described(mluOpHandle_t handle, const struct syi_mluop_operand operands[],
                                      const struct syi_mluop_sizes *sizes)
 {
     if (handle == NULL)
         return MLUOP_STATUS_BAD_PARAM;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < SYI_MLUOP_OPERANDS; i++)
         if (operands[i].desc == NULL)
             return MLUOP_STATUS_BAD_PARAM;
     if (sizes->samples < 0 || sizes->capacity < 0 || sizes->hidden < 0 || sizes->num_experts < 0)
         return MLUOP_STATUS_BAD_PARAM;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < SYI_MLUOP_OPERANDS; i++)
         if (!has_form(&operands[i]))
             return MLUOP_STATUS_BAD_PARAM;
     return MLUOP_STATUS_SUCCESS;
@@ -46,57 +46,47 @@ static bool strided(const struct mluOpTensorStruct *d)
     return false;
 }
 
-mluOpStatus_t syi_mluop_check(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
+mluOpStatus_t syi_mluop_check(mluOpHandle_t handle, const struct syi_mluop_operand operands[],
                               const struct syi_mluop_sizes *sizes, bool fits)
 {
-    const mluOpStatus_t st = check_described(handle, operands, n, sizes);
+    const mluOpStatus_t st = check_described(handle, operands, sizes);
     if (st != MLUOP_STATUS_SUCCESS)
         return st;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < SYI_MLUOP_OPERANDS; i++)
         if (operands[i].desc->elements != 0 && strided(operands[i].desc))
             return MLUOP_STATUS_NOT_SUPPORTED;
     if (!fits)
         return MLUOP_STATUS_BAD_PARAM;
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < SYI_MLUOP_OPERANDS; i++)
         if (operands[i].desc->elements >= SYI_MLUOP_LARGE_TENSOR)
             return MLUOP_STATUS_NOT_SUPPORTED;
     return MLUOP_STATUS_SUCCESS;
 }
 
-bool syi_mluop_any_empty(const struct syi_mluop_operand operands[], int n)
+bool syi_mluop_ready(mluOpHandle_t handle, const struct syi_mluop_operand operands[], bool is_gradient,
+                     bool lacks_workspace, DLTensor tensors[], mluOpStatus_t *status)
 {
-    for (int i = 0; i < n; i++)
-        if (operands[i].desc->elements == 0)
-            return true;
-    return false;
-}
-
-bool syi_mluop_any_null(const struct syi_mluop_operand operands[], int n)
-{
-    for (int i = 0; i < n; i++)
-        if (operands[i].data == NULL)
-            return true;
-    return false;
-}
-
-void syi_mluop_tensors(mluOpHandle_t handle, const struct syi_mluop_operand operands[], int n,
-                       DLTensor tensors[])
-{
-    for (int i = 0; i < n; i++) {
+    const struct syi_mluop_operand *const output = &operands[SYI_MLUOP_OUTPUT];
+    bool empty = false, missing = lacks_workspace;
+    for (int i = 0; i < SYI_MLUOP_OPERANDS; i++) {
         const struct syi_mluop_operand *const o = &operands[i];
         void *const data = (void *)(uintptr_t)o->data; /* DLPack has no const; inputs are only read */
+        empty = empty || o->desc->elements == 0;
+        missing = missing || data == NULL;
         tensors[i] = sy_tensor(data, o->dtype == MLUOP_DTYPE_INT32 ? SY_I32 : SY_F32, o->rank, o->desc->dims);
         if (handle->on_device && syi_device_has(handle->ctx, data))
             tensors[i].device = syi_device_wanted();
     }
-}
-
-mluOpStatus_t syi_mluop_clear(mluOpHandle_t handle, void *data, size_t bytes)
-{
-    if (handle->on_device && syi_device_has(handle->ctx, data))
-        return syi_mluop_status(syi_device_fill(handle->ctx, data, 0, bytes));
-    memset(data, 0, bytes);
-    return MLUOP_STATUS_SUCCESS;
+    *status = MLUOP_STATUS_SUCCESS;
+    if (output->desc->elements == 0 || (empty && !is_gradient))
+        return false;
+    if (empty && output->data != NULL) /* the other pointers are not checked */
+        *status = syi_mluop_status(syi_device_fill(handle->on_device ? handle->ctx : NULL,
+                                                   tensors[SYI_MLUOP_OUTPUT].data, 0,
+                                                   (size_t)output->desc->elements * sizeof(float)));
+    else if (empty || missing)
+        *status = MLUOP_STATUS_BAD_PARAM;
+    return !empty && !missing;
 }
 
 mluOpStatus_t syi_mluop_status(sy_status status)

@@ -39,9 +39,13 @@ class Device {
     aclrtStream stream = nullptr;
 };
 
-// A compact tensor on the device. T is the type on the host: uint16_t for FLOAT16 and BF16.
+// A compact tensor on the device, of zeros if there are no values. T is the type on the host: uint16_t for FLOAT16 and BF16.
 template <typename T> class Tensor {
   public:
+    Tensor(aclDataType type, const std::vector<int64_t> &shape)
+        : Tensor(type, shape, std::vector<T>(elements(shape)))
+    {
+    }
     Tensor(aclDataType type, const std::vector<int64_t> &shape, const std::vector<T> &values)
         : count(values.size())
     {
@@ -73,23 +77,35 @@ template <typename T> class Tensor {
     aclTensor *tensor = nullptr;
 
   private:
+    static size_t elements(const std::vector<int64_t> &shape)
+    {
+        size_t count = 1;
+        for (int64_t extent : shape)
+            count *= static_cast<size_t>(extent);
+        return count;
+    }
+
     void *memory = nullptr;
     size_t count;
 };
 
-// The second phase of any operator: the workspace, the call, the wait.
-using SecondPhase = aclnnStatus (*)(void *, uint64_t, aclOpExecutor *, aclrtStream);
+// What the first phase of a call returns, and its second: the workspace, the call, the wait.
+struct Call {
+    uint64_t workspaceSize = 0;
+    aclOpExecutor *executor = nullptr;
 
-inline void execute(SecondPhase call, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
-{
-    void *workspace = nullptr;
-    if (workspaceSize > 0)
-        CHECK(aclrtMalloc(&workspace, workspaceSize, ACL_MEM_MALLOC_HUGE_FIRST));
-    CHECK(call(workspace, workspaceSize, executor, stream));
-    CHECK(aclrtSynchronizeStream(stream));
-    if (workspace != nullptr)
-        CHECK(aclrtFree(workspace));
-}
+    void execute(aclnnStatus (*secondPhase)(void *, uint64_t, aclOpExecutor *, aclrtStream),
+                 aclrtStream stream) const
+    {
+        void *workspace = nullptr;
+        if (workspaceSize > 0)
+            CHECK(aclrtMalloc(&workspace, workspaceSize, ACL_MEM_MALLOC_HUGE_FIRST));
+        CHECK(secondPhase(workspace, workspaceSize, executor, stream));
+        CHECK(aclrtSynchronizeStream(stream));
+        if (workspace != nullptr)
+            CHECK(aclrtFree(workspace));
+    }
+};
 
 template <typename T> bool same(const char *name, const std::vector<T> &got, const std::vector<T> &want)
 {

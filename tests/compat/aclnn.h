@@ -30,6 +30,7 @@ enum { CALL_ARGS = 9, CALL_NUMBERS = 9 };
 /* One tensor of a call. Without strides it is compact. */
 struct arg {
     char name[16];
+    bool optional; /* may be missing in some calls */
     aclDataType type;
     sy_type element; /* the same, for values */
     int rank;        /* 0: no tensor */
@@ -66,7 +67,7 @@ struct call {
 
 struct op {
     const char *name, *vendor;
-    const char *tensors; /* "inputs > outputs" */
+    const char *tensors; /* "inputs > outputs", "name?" if it is optional */
     const char *numbers; /* "name=default ..." */
     aclnnStatus (*ask)(struct call *c, uint64_t *workspace_size, aclOpExecutor **executor);
     aclnnStatus (*execute)(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
@@ -103,6 +104,5 @@ void expect_aclnn_at(aclnnStatus got, aclnnStatus want, const char *file, int li
 /* Further tests. */
 void add_lifetimes(struct test_list *list);
 void add_runtime(struct test_list *list);
-void add_samples(struct test_list *list);
 
 #endif /* SWITCHYARD_TESTS_COMPAT_ACLNN_H */

@@ -1,26 +1,7 @@
 /* The operators of the aclnn layer as one kind of call: the order of the vendor's arguments. */
 #include "aclnn.h"
 
-#include "aclnnop/aclnn_apply_top_k_top_p.h"
-#include "aclnnop/aclnn_gather_pa_kv_cache.h"
-#include "aclnnop/aclnn_moe_compute_expert_tokens.h"
-#include "aclnnop/aclnn_moe_finalize_routing_v2.h"
-#include "aclnnop/aclnn_moe_gating_top_k.h"
-#include "aclnnop/aclnn_moe_gating_top_k_softmax_v2.h"
-#include "aclnnop/aclnn_moe_init_routing_v2.h"
-#include "aclnnop/aclnn_moe_init_routing_v3.h"
-#include "aclnnop/aclnn_moe_re_routing.h"
-#include "aclnnop/aclnn_moe_token_permute.h"
-#include "aclnnop/aclnn_moe_token_permute_grad.h"
-#include "aclnnop/aclnn_moe_token_permute_with_routing_map.h"
-#include "aclnnop/aclnn_moe_token_permute_with_routing_map_grad.h"
-#include "aclnnop/aclnn_moe_token_unpermute.h"
-#include "aclnnop/aclnn_moe_token_unpermute_grad.h"
-#include "aclnnop/aclnn_moe_token_unpermute_with_routing_map.h"
-#include "aclnnop/aclnn_moe_token_unpermute_with_routing_map_grad.h"
-#include "aclnnop/aclnn_scatter_pa_kv_cache.h"
-#include "aclnnop/aclnn_top_k_top_p_sample.h"
-#include "aclnnop/aclnn_top_k_top_p_sample_v2.h"
+#include "aclnnop/operators.h"
 
 #define T(n) (c->args[n].tensor)
 #define N(n) (c->number[n].i)
@@ -71,34 +52,34 @@ ASK(expert_tokens, aclnnMoeComputeExpertTokens, T(0), N(0), T(1))
     }
 
 const struct op aclnn_ops[] = {
-    OP(permute, aclnnMoeTokenPermuteWithRoutingMap, "tokens map probs > out probs_out index", "n=0 pad=0"),
-    OP(unpermute, aclnnMoeTokenUnpermuteWithRoutingMap, "rows index map probs > out out_index token_id kept",
-       "pad=0 restore"),
-    OP(permute_grad, aclnnMoeTokenPermuteWithRoutingMapGrad, "rows probs index map > out probs_out",
+    OP(permute, aclnnMoeTokenPermuteWithRoutingMap, "tokens map probs? > out probs_out? index", "n=0 pad=0"),
+    OP(unpermute, aclnnMoeTokenUnpermuteWithRoutingMap,
+       "rows index map? probs? > out out_index? token_id? kept?", "pad=0 restore"),
+    OP(permute_grad, aclnnMoeTokenPermuteWithRoutingMapGrad, "rows probs? index map? > out probs_out?",
        "experts=0 tokens=0 pad=0"),
     OP(unpermute_grad, aclnnMoeTokenUnpermuteWithRoutingMapGrad,
-       "tokens out_index token_id map rows probs > out probs_out", "pad=0"),
-    OP(sample, aclnnTopKTopPSample, "logits k p q > token masked", "eps=1e-8 need=0 guess=32"),
-    OP(sample_v2, aclnnTopKTopPSampleV2, "logits k p q min_p > token masked idx list",
+       "tokens out_index token_id map? rows? probs? > out probs_out?", "pad=0"),
+    OP(sample, aclnnTopKTopPSample, "logits k p q? > token masked", "eps=1e-8 need=0 guess=32"),
+    OP(sample_v2, aclnnTopKTopPSampleV2, "logits k p q? min_p? > token masked idx list",
        "eps=1e-8 need=0 guess=32 ks_max=1024 logits_in=1 lists=0"),
     OP(permute_ids, aclnnMoeTokenPermute, "tokens ids > out index", "n=0 pad=0"),
-    OP(unpermute_ids, aclnnMoeTokenUnpermute, "rows index probs > out", "pad=0"),
+    OP(unpermute_ids, aclnnMoeTokenUnpermute, "rows index probs? > out", "pad=0"),
     OP(permute_ids_grad, aclnnMoeTokenPermuteGrad, "rows index > out", "k=2 pad=0"),
-    OP(unpermute_ids_grad, aclnnMoeTokenUnpermuteGrad, "rows grad index probs > out probs_out", "pad=0"),
+    OP(unpermute_ids_grad, aclnnMoeTokenUnpermuteGrad, "rows grad index probs? > out probs_out", "pad=0"),
     OP(scatter, aclnnScatterPaKvCache, "key slots value > key_cache value_cache",
        "mode compress=0 offsets=0 lengths=0 kind array=0 numbers"),
-    OP(gather, aclnnGatherPaKvCache, "key_cache value_cache table lengths offsets > key value",
+    OP(gather, aclnnGatherPaKvCache, "key_cache value_cache table lengths offsets? > key value",
        "mode summed=0"),
-    OP(filter, aclnnApplyTopKTopP, "logits p k > out", ""),
-    OP(re_routing, aclnnMoeReRouting, "tokens counts scales > out out_scales source totals", "type=1 idx=0"),
+    OP(filter, aclnnApplyTopKTopP, "logits p? k? > out", ""),
+    OP(re_routing, aclnnMoeReRouting, "tokens counts scales? > out out_scales source totals", "type=1 idx=0"),
     OP(init_v2, aclnnMoeInitRoutingV2, "x ids > rows at counts before",
        "active=0 capacity=0 experts=4 drop_pad=0 flag=2 before_flag=1"),
-    OP(init_v3, aclnnMoeInitRoutingV3, "x ids scale > rows at counts scales",
+    OP(init_v3, aclnnMoeInitRoutingV3, "x ids scale? > rows at counts scales",
        "active=6 experts=6 drop_pad=0 kind=1 flag=1 quant=-1 range row_type=0"),
-    OP(gating, aclnnMoeGatingTopK, "logits bias > weights ids scores",
+    OP(gating, aclnnMoeGatingTopK, "logits bias? > weights ids scores",
        "k=2 k_group=1 groups=1 select=0 renorm=0 norm=0 all=1 scale=2 eps=0"),
-    OP(softmax, aclnnMoeGatingTopKSoftmaxV2, "logits finished > weights ids scores", "k=2 renorm=0 all=1"),
-    OP(finalize, aclnnMoeFinalizeRoutingV2, "rows index x1 x2 bias scales experts > out", "mode=0"),
+    OP(softmax, aclnnMoeGatingTopKSoftmaxV2, "logits finished? > weights ids scores", "k=2 renorm=0 all=1"),
+    OP(finalize, aclnnMoeFinalizeRoutingV2, "rows index x1? x2? bias? scales? experts > out", "mode=0"),
     OP(expert_tokens, aclnnMoeComputeExpertTokens, "sorted > out", "experts=5"),
 };
 const int n_aclnn_ops = (int)COUNT_OF(aclnn_ops);

@@ -1,7 +1,6 @@
 /*
  * What the tests of the MLU-OPS layer share: the three operators as one kind of call with five tensors, so that loops
- * and tables can handle them. mluop.txt has worked examples in the format of tests/examples: `op` is forward, data or
- * gate, `sizes` are samples, capacity, hidden and experts, and `over` is a tensor whose memory the output shares.
+ * and tables can handle them.
  */
 #ifndef SWITCHYARD_TESTS_COMPAT_MLUOP_H
 #define SWITCHYARD_TESTS_COMPAT_MLUOP_H
@@ -19,7 +18,7 @@ extern const char *const mlu_tensor_names[MLU_OPS][MLU_TENSORS];
 struct mlu_sizes {
     int samples, capacity, hidden, num_experts;
 };
-struct mlu_sizes mlu_read_sizes(const char *text); /* of four numbers */
+struct mlu_sizes mlu_read_sizes(const char *text); /* of four numbers, in this order */
 
 /* What tensor i of an operator must be. */
 int mlu_rank(enum mlu_op op, int i);
@@ -50,7 +49,7 @@ size_t mlu_bytes(const struct mlu_call *call, int i);
 #define bad(status) expect_mlu(status, BAD_PARAM)
 void mlu_expect(mluOpStatus_t status, mluOpStatus_t want, const char *file, int line);
 
-/* Further tests; those of examples and the last also run in device memory. */
+/* Further tests, of memory of the host. */
 void add_checks(struct test_list *list);
 void add_descriptors(struct test_list *list);
 void add_runtime(struct test_list *list);

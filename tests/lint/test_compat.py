@@ -8,7 +8,7 @@ from test_structure import ROOT, sources
 
 # Patterns of a vendor's declarations in its headers.
 DECLARED = {
-    "aclnn": re.compile(r"^(?:ACL_FUNC_VISIBILITY|ACLNN_API) [^;(]*?\b(acl\w+)\(", re.M),
+    "aclnn": re.compile(r"^(?!typedef)[\w *]+\b(acl\w+)[(;]", re.M),
     "mluop": re.compile(r"^[^;(#/{}]*?\b((?:mluOp|cnrt)\w+)\(", re.M),
 }
 LAYERS = [layer for layer in DECLARED if os.environ.get(f"SWITCHYARD_COMPAT_{layer.upper()}")]
@@ -23,10 +23,6 @@ def library(layer):
 
 def objects(layer):
     return os.environ[f"SWITCHYARD_COMPAT_{layer.upper()}_OBJECTS"].split(":")
-
-
-def listed(layer):
-    return set(re.findall(r"^ +(\w+);$", read(f"compat/{layer}/switchyard_{layer}.map"), re.M))
 
 
 def in_headers(layer):
@@ -45,11 +41,10 @@ class Layers(unittest.TestCase):
         folders = os.listdir(os.path.join(ROOT, "compat")) if os.path.exists(os.path.join(ROOT, "compat")) else []
         self.assertEqual(set(folders) - set(DECLARED), {"device.h"})
 
-    def test_map_headers_and_library_list_the_same_names(self):
+    def test_the_library_shows_what_the_headers_declare_and_nothing_else(self):
         for layer in self.each():
-            self.assertTrue(listed(layer))
-            self.assertEqual(listed(layer), in_headers(layer))
-            self.assertEqual(listed(layer), exported(library(layer)))
+            self.assertGreater(len(in_headers(layer)), 50)
+            self.assertEqual(exported(library(layer)), in_headers(layer))
 
     def test_soname(self):
         for layer in self.each():
@@ -58,7 +53,7 @@ class Layers(unittest.TestCase):
 
     def test_other_global_names_carry_a_prefix(self):
         for layer in self.each():
-            others = global_names(*objects(layer)) - listed(layer)
+            others = global_names(*objects(layer)) - in_headers(layer)
             self.assertEqual({name for name in others if not name.startswith(f"syi_{layer}_")}, set())
 
     def test_no_writable_globals_and_no_constructors(self):

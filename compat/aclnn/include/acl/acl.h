@@ -10,12 +10,12 @@ extern "C" {
 #endif
 
 /* No effect: both always succeed, and the file is not read. */
-ACL_FUNC_VISIBILITY aclError aclInit(const char *configPath);
-ACL_FUNC_VISIBILITY aclError aclFinalize(void);
+aclError aclInit(const char *configPath);
+aclError aclFinalize(void);
 
 /* The sentence of the last call that failed on this thread, once; "" when there is none. Valid until the next failure
    on this thread. */
-ACL_FUNC_VISIBILITY const char *aclGetRecentErrMsg(void);
+const char *aclGetRecentErrMsg(void);
 
 #ifdef __cplusplus
 }

@@ -107,11 +107,11 @@ typedef enum {
 } aclMemType;
 
 /* Bytes of one element; 0 for a type that is no whole number of bytes, or unknown. */
-ACL_FUNC_VISIBILITY size_t aclDataTypeSize(aclDataType dataType);
+size_t aclDataTypeSize(aclDataType dataType);
 
 /* binary16 to float and back, to nearest even. */
-ACL_FUNC_VISIBILITY float aclFloat16ToFloat(aclFloat16 value);
-ACL_FUNC_VISIBILITY aclFloat16 aclFloatToFloat16(float value);
+float aclFloat16ToFloat(aclFloat16 value);
+aclFloat16 aclFloatToFloat16(float value);
 
 #ifdef __cplusplus
 }

@@ -8,8 +8,8 @@
 extern "C" {
 #endif
 
-ACL_FUNC_VISIBILITY aclnnStatus aclnnInit(const char *configPath);
-ACL_FUNC_VISIBILITY aclnnStatus aclnnFinalize(void);
+aclnnStatus aclnnInit(const char *configPath);
+aclnnStatus aclnnFinalize(void);
 
 #ifdef __cplusplus
 }

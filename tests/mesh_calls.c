@@ -477,6 +477,27 @@ struct mesh_call *mesh_combine_new(const sy_comm *comm, const struct mesh_case *
 
 /* ---- Both --------------------------------------------------------------------------------------------- */
 
+struct mesh_call *mesh_call_new(const sy_comm *comm, const struct mesh_case *m, sy_routing *routing)
+{
+    return m->combines ? mesh_combine_new(comm, m, routing) : mesh_dispatch_new(comm, m, routing);
+}
+
+const sy_op_info *mesh_call_op(const struct mesh_call *call)
+{
+    return sy_op_find(call->combines ? "all_to_all_combine" : "all_to_all_dispatch");
+}
+
+void *mesh_call_args(struct mesh_call *call)
+{
+    return call->combines ? (void *)&call->combine : &call->dispatch;
+}
+
+struct mesh_tensor *mesh_call_tensor(struct mesh_call *call, const DLTensor *t)
+{
+    const ptrdiff_t at = t - call->fields[0];
+    return &call->tensors[at / A2A_DEVICES][at % A2A_DEVICES];
+}
+
 void mesh_call_free(struct mesh_call *call)
 {
     for (int f = 0; call && f < MESH_FIELDS; f++)

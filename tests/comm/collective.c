@@ -2,8 +2,6 @@
  * Collective calls between threads of which one does not do its part: it makes a mistake, another call or none, has
  * other options, or sends a header that cannot be. No thread waits for ever, and none gets wrong rows.
  */
-#include "mesh_cases.h"
-#include "support.h"
 #include "mesh_misuse.h"
 #include "threads_team.h"
 

@@ -151,6 +151,9 @@ void mesh_call_reset(struct mesh_call *call); /* all tensors as they were before
 bool mesh_call_check(const struct mesh_call *call, char *why, size_t why_bytes);
 bool mesh_call_untouched(const struct mesh_call *call, char *why, size_t why_bytes);
 
+/* What a process of one device may send and receive, in bytes of rows: those that another device needs, each once. */
+void mesh_call_bytes(const struct mesh_call *call, int64_t *sent, int64_t *received);
+
 /* ---- Worked examples ---------------------------------------------------------------------------------- */
 
 int mesh_example_count(void);

@@ -7,6 +7,7 @@
  */
 #include "base/plan.h"
 #include "support.h"
+#include "wrapped.h"
 
 /* Names that the linker makes. NOLINTBEGIN(bugprone-reserved-identifier) */
 
@@ -33,9 +34,7 @@ static void lend_filled(sy_ctx *ctx)
     free(fill);
 }
 
-sy_status __real_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t bytes);
-sy_status __wrap_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t bytes);
-sy_status __wrap_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t bytes)
+WRAPPED(sy_status, sy_ctx_create_n, sy_ctx **ctx, const sy_ctx_options *options, size_t bytes)
 {
     sy_ctx_options o = {0};
     if (!test_on_device() || bytes > sizeof o)
@@ -51,9 +50,7 @@ sy_status __wrap_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, si
     return status;
 }
 
-const char *__real_sy_isa_name(int i);
-const char *__wrap_sy_isa_name(int i);
-const char *__wrap_sy_isa_name(int i)
+WRAPPED(const char *, sy_isa_name, int i)
 {
     return i > 0 && test_on_device() ? NULL : __real_sy_isa_name(i);
 }
@@ -73,8 +70,7 @@ static sy_ctx *copier(void)
    It is kept until the program ends. */
 enum { MORE_LENT = 16 << 20 };
 
-sy_status __wrap_sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
-sy_status __wrap_sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes)
+WRAPPED(sy_status, sy_ctx_set_workspace, sy_ctx *ctx, void *data, size_t bytes)
 {
     void *there;
     if (!test_on_device() || ctx == NULL || data == NULL || bytes == 0 || (uintptr_t)data % 64 != 0)
@@ -446,17 +442,14 @@ static bool goes_there(sy_ctx *ctx, const sy_op_info *op, const void *args, size
            bytes == op->args_bytes && usual_planes(op, args);
 }
 
-sy_status __wrap_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes);
-sy_status __wrap_sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes)
+WRAPPED(sy_status, sy_call, sy_ctx *ctx, const sy_op_info *op, const void *args, size_t bytes)
 {
     return goes_there(ctx, op, args, bytes) ? call_there(ctx, op, args, bytes)
                                             : __real_sy_call(ctx, op, args, bytes);
 }
 
 #define WRAP(ID, op) \
-    sy_status __real_sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t bytes); \
-    sy_status __wrap_sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t bytes); \
-    sy_status __wrap_sy_##op##_n(sy_ctx *ctx, const sy_##op##_args *args, size_t bytes) \
+    WRAPPED(sy_status, sy_##op##_n, sy_ctx *ctx, const sy_##op##_args *args, size_t bytes) \
     { \
         const sy_op_info *const info = sy_op_find(#op); \
         return goes_there(ctx, info, args, bytes) ? call_there(ctx, info, args, bytes) \
@@ -492,17 +485,13 @@ static sy_status see(sy_request *request, bool done, sy_status status)
     return status;
 }
 
-sy_status __real_sy_request_wait(sy_request *request, sy_phase phase);
-sy_status __wrap_sy_request_wait(sy_request *request, sy_phase phase);
-sy_status __wrap_sy_request_wait(sy_request *request, sy_phase phase)
+WRAPPED(sy_status, sy_request_wait, sy_request *request, sy_phase phase)
 {
     const sy_status status = __real_sy_request_wait(request, phase);
     return see(request, phase == SY_PHASE_DONE, status);
 }
 
-sy_status __real_sy_request_test(sy_request *request, sy_phase phase, bool *done);
-sy_status __wrap_sy_request_test(sy_request *request, sy_phase phase, bool *done);
-sy_status __wrap_sy_request_test(sy_request *request, sy_phase phase, bool *done)
+WRAPPED(sy_status, sy_request_test, sy_request *request, sy_phase phase, bool *done)
 {
     bool ended = false; /* a rejected call leaves it */
     const sy_status status = __real_sy_request_test(request, phase, done != NULL ? &ended : NULL);
@@ -511,18 +500,14 @@ sy_status __wrap_sy_request_test(sy_request *request, sy_phase phase, bool *done
     return ended ? see(request, phase == SY_PHASE_DONE, status) : status;
 }
 
-sy_status __real_sy_request_free(sy_request *request);
-sy_status __wrap_sy_request_free(sy_request *request);
-sy_status __wrap_sy_request_free(sy_request *request)
+WRAPPED(sy_status, sy_request_free, sy_request *request)
 {
     const sy_status status = __real_sy_request_free(request);
     return see(request, true, status);
 }
 
 /* Waits for requests that are still open. */
-void __real_sy_comm_destroy(sy_comm *comm);
-void __wrap_sy_comm_destroy(sy_comm *comm);
-void __wrap_sy_comm_destroy(sy_comm *comm)
+WRAPPED(void, sy_comm_destroy, sy_comm *comm)
 {
     __real_sy_comm_destroy(comm);
     for (struct open_call *call = open_calls, *next; call != NULL; call = next) {
@@ -534,12 +519,8 @@ void __wrap_sy_comm_destroy(sy_comm *comm)
     }
 }
 
-sy_status __real_sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
-                              size_t bytes);
-sy_status __wrap_sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
-                              size_t bytes);
-sy_status __wrap_sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
-                              size_t bytes)
+WRAPPED(sy_status, sy_call_mesh, sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,
+        size_t bytes)
 {
     struct moved m;
     sy_query query;
@@ -554,21 +535,15 @@ sy_status __wrap_sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, 
 }
 
 #define WRAP_MESH(op) \
-    sy_status __real_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes); \
-    sy_status __wrap_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes); \
-    sy_status __wrap_sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes) \
+    WRAPPED(sy_status, sy_##op##_n, sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes) \
     { \
         const sy_op_info *const info = sy_op_find(#op); \
         return meshes_there(ctx, comm, info, args, bytes) \
                    ? __wrap_sy_call_mesh(ctx, comm, info, args, bytes) \
                    : __real_sy_##op##_n(ctx, comm, args, bytes); \
     } \
-    sy_status __real_sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes, \
-                                       sy_request **request); \
-    sy_status __wrap_sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes, \
-                                       sy_request **request); \
-    sy_status __wrap_sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t bytes, \
-                                       sy_request **request) \
+    WRAPPED(sy_status, sy_##op##_start_n, sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, \
+            size_t bytes, sy_request **request) \
     { \
         const sy_op_info *const info = sy_op_find(#op); \
         sy_query query; \

@@ -5,14 +5,10 @@
  * search and hides nothing.
  */
 #include "support.h"
+#include "wrapped.h"
 
 #include <sanitizer/lsan_interface.h>
 #include <stdatomic.h>
-
-#define WRAPPED(type, name, ...) \
-    type __real_##name(__VA_ARGS__); \
-    type __wrap_##name(__VA_ARGS__); \
-    type __wrap_##name(__VA_ARGS__)
 
 static atomic_uintptr_t live; /* the sum of all addresses: one that is left makes it larger */
 static atomic_bool left;

@@ -477,6 +477,27 @@ struct mesh_call *mesh_combine_new(const sy_comm *comm, const struct mesh_case *
 
 /* ---- Both --------------------------------------------------------------------------------------------- */
 
+struct mesh_call *mesh_call_new(const sy_comm *comm, const struct mesh_case *m, sy_routing *routing)
+{
+    return m->combines ? mesh_combine_new(comm, m, routing) : mesh_dispatch_new(comm, m, routing);
+}
+
+const sy_op_info *mesh_call_op(const struct mesh_call *call)
+{
+    return sy_op_find(call->combines ? "all_to_all_combine" : "all_to_all_dispatch");
+}
+
+void *mesh_call_args(struct mesh_call *call)
+{
+    return call->combines ? (void *)&call->combine : &call->dispatch;
+}
+
+struct mesh_tensor *mesh_call_tensor(struct mesh_call *call, const DLTensor *t)
+{
+    const ptrdiff_t at = t - call->fields[0];
+    return &call->tensors[at / A2A_DEVICES][at % A2A_DEVICES];
+}
+
 void mesh_call_free(struct mesh_call *call)
 {
     for (int f = 0; call && f < MESH_FIELDS; f++)
@@ -605,4 +626,27 @@ bool mesh_call_check(const struct mesh_call *call, char *why, size_t why_bytes)
 bool mesh_call_untouched(const struct mesh_call *call, char *why, size_t why_bytes)
 {
     return same(call, false, why, why_bytes);
+}
+
+/* Rows of a combine that travel from device h to device d. */
+static int64_t rows_home(const struct mesh_case *m, int h, int d)
+{
+    const struct a2a_case *c = &m->a2a;
+    int64_t rows = 0;
+    for (int64_t i = 0; i < c->tokens[d] * c->slots; i++)
+        rows += oracle_a2a_combine(c, d, i / c->slots, i % c->slots, m->local_reduce).device == h;
+    return rows;
+}
+
+void mesh_call_bytes(const struct mesh_call *call, int64_t *sent, int64_t *received)
+{
+    const struct mesh_case *const m = call->of;
+    const int64_t width = mesh_case_row_bytes(m, call->combines);
+    const int own = call->first;
+    *sent = *received = 0;
+    for (int d = 0; d < oracle_a2a_devices(&m->a2a); d++)
+        if (d != own) {
+            *sent += width * (call->combines ? rows_home(m, own, d) : oracle_a2a_rows(&m->a2a, own, d));
+            *received += width * (call->combines ? rows_home(m, d, own) : oracle_a2a_rows(&m->a2a, d, own));
+        }
 }

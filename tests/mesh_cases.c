@@ -244,6 +244,23 @@ void mesh_case_make(struct mesh_case *m, sy_mesh mesh, const struct mesh_reader 
     mesh_case_data(m, rng_u64(&rng));
 }
 
+static int64_t draw_word(void *line, const char *name, int64_t least, int64_t n)
+{
+    const size_t length = strlen(name);
+    (void)n;
+    for (const char *at = line; (at = strstr(at, name)) != NULL; at += length)
+        if (at[length] == '=' && (at == line || at[-1] == ' '))
+            return strtoll(at + length + 1, NULL, 10);
+    return least;
+}
+
+void mesh_case_line(struct mesh_case *m, sy_mesh mesh, const char *line)
+{
+    void *const words = (void *)(uintptr_t)line;
+    mesh_case_make(m, mesh, &(struct mesh_reader){draw_word, words});
+    m->combines = draw_word(words, "combine", 0, 2) != 0;
+}
+
 /* By number: every layout comes up, devices with different numbers of tokens, and none at all. */
 struct numbered {
     uint64_t rng;

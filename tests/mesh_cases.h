@@ -9,6 +9,8 @@
 #ifndef SWITCHYARD_TESTS_MESH_CASES_H
 #define SWITCHYARD_TESTS_MESH_CASES_H
 
+#include <switchyard_describe.h>
+
 #include "oracle/all_to_all.h"
 
 /* ---- Cases -------------------------------------------------------------------------------------------- */
@@ -25,6 +27,7 @@ struct mesh_case {
     sy_fill fill;
     bool strict_unique;
     bool local_reduce, sum, weighted; /* of combine */
+    bool combines;                    /* what mesh_call_new makes of it; of a line */
     int64_t max_tokens;               /* when ragged */
 
     /* Dispatch makes codes: `type` is that of codes, and plane n_planes, which is no input, has the scales. */
@@ -69,6 +72,10 @@ struct mesh_reader {
     void *user;
 };
 void mesh_case_make(struct mesh_case *m, sy_mesh mesh, const struct mesh_reader *in);
+
+/* A case of stated numbers, as in tests/case: "combine=1 B=2 S=3 K=2 E=6 H=5". What a line leaves out is the least; of several
+   numbers for a name the first counts. */
+void mesh_case_line(struct mesh_case *m, sy_mesh mesh, const char *line);
 
 /* A random case; the same for the same mesh and number. mesh_case_data fills in what a case by hand has left NULL. */
 void mesh_case_random(struct mesh_case *m, sy_mesh mesh, int number);
@@ -124,9 +131,14 @@ struct mesh_call {
 };
 
 /* routing NULL: dispatch leaves none behind; combine uses one if it is given. */
+struct mesh_call *mesh_call_new(const sy_comm *comm, const struct mesh_case *m, sy_routing *routing);
 struct mesh_call *mesh_dispatch_new(const sy_comm *comm, const struct mesh_case *m, sy_routing *routing);
 struct mesh_call *mesh_combine_new(const sy_comm *comm, const struct mesh_case *m, const sy_routing *routing);
 void mesh_call_free(struct mesh_call *call);
+
+const sy_op_info *mesh_call_op(const struct mesh_call *call);
+void *mesh_call_args(struct mesh_call *call);
+struct mesh_tensor *mesh_call_tensor(struct mesh_call *call, const DLTensor *t); /* of fields */
 
 sy_status mesh_call_run(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call);
 sy_status mesh_call_start(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, sy_request **request);
@@ -138,6 +150,9 @@ void mesh_call_reset(struct mesh_call *call); /* all tensors as they were before
 /* Every byte is what it must be; as before the call. */
 bool mesh_call_check(const struct mesh_call *call, char *why, size_t why_bytes);
 bool mesh_call_untouched(const struct mesh_call *call, char *why, size_t why_bytes);
+
+/* What a process of one device may send and receive, in bytes of rows: those that another device needs, each once. */
+void mesh_call_bytes(const struct mesh_call *call, int64_t *sent, int64_t *received);
 
 /* ---- Worked examples ---------------------------------------------------------------------------------- */
 

@@ -1,7 +1,5 @@
 #include "mesh_misuse.h"
 
-#include "mesh_cases.h"
-
 /* What a process does. */
 struct scene {
     sy_ctx *ctx;
@@ -193,36 +191,293 @@ static sy_status a_rejection_that_is_none(struct scene *s)
     return s->guilty ? sy_comm_reject(s->ctx, s->comm, SY_OK, "all is well") : dispatch(s, s->ctx);
 }
 
-static const struct {
+/* The guilty process starts the same requests in another order. The second is rejected, too. */
+static sy_status started_in_another_order(struct scene *s)
+{
+    struct mesh_call *const home = mesh_combine_new(s->comm, &s->of, NULL), *const calls[] = {s->call, home};
+    sy_request *requests[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++)
+        if (mesh_call_start(s->ctx, s->comm, calls[i ^ (int)s->guilty], &requests[i]) != SY_OK)
+            return SY_ERR_COMM;
+    const sy_status last = sy_request_wait(requests[1], SY_PHASE_DONE);
+    const sy_status st = keep(s, sy_request_wait(requests[0], SY_PHASE_DONE));
+    sy_request_free(requests[0]);
+    sy_request_free(requests[1]);
+    mesh_call_free(home);
+    return last == SY_ERR_MISMATCH ? st : SY_ERR_UNSUPPORTED;
+}
+
+/* The guilty process combines along the routing of an older dispatch. */
+static sy_status combined_along_another_routing(struct scene *s)
+{
+    sy_routing *routings[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        if (sy_routing_create(s->ctx, s->comm, &routings[i]) != SY_OK)
+            return SY_ERR_COMM;
+        s->call->dispatch.routing = routings[i];
+        if (dispatch(s, s->ctx) != SY_OK)
+            return SY_ERR_COMM;
+    }
+    mesh_call_reset(s->call);
+    struct mesh_call *const home = mesh_combine_new(s->comm, &s->of, routings[s->guilty]);
+    const sy_status st = keep(s, mesh_call_run(s->ctx, s->comm, home));
+    mesh_call_free(home);
+    sy_routing_destroy(routings[0]);
+    sy_routing_destroy(routings[1]);
+    return st;
+}
+
+/* ---- Calls with something wrong ------------------------------------------------------------------------- */
+
+/* One change of a call. */
+struct edit {
+    enum {
+        NOTHING,
+        GONE,    /* the field is NULL */
+        NO_DATA, /* its data is NULL */
+        TYPE,    /* its type is the sy_type `value` */
+        RANK,    /* its rank is `value`, new extents are 1 */
+        EXTENT,  /* extent d is `value` */
+        STRIDE,  /* stride d is `value` */
+        DEVICE,  /* its device type is `value` */
+        OVER,    /* it begins where tensor `other` does */
+        NUMBER,  /* number d in its memory is `value` */
+        SCALAR   /* the scalar is `value` */
+    } kind;
+    const char *field;
+    int d;
+    int64_t value;
+    const char *other;
+};
+
+static void *place_of(struct mesh_call *call, const char *name, sy_kind *kind)
+{
+    const sy_op_info *const op = mesh_call_op(call);
+    int i = 0;
+    while (strcmp(sy_op_field(op, i)->name, name) != 0)
+        i++;
+    *kind = sy_op_field(op, i)->kind;
+    return (char *)mesh_call_args(call) + sy_op_field(op, i)->offset;
+}
+
+static void set_scalar(struct mesh_call *call, const struct edit *e)
+{
+    sy_kind kind;
+    void *const at = place_of(call, e->field, &kind);
+    memcpy(at, &e->value,
+           kind == SY_KIND_BOOL  ? sizeof(bool)
+           : kind == SY_KIND_I64 ? 8
+                                 : 4); /* little-endian */
+}
+
+static DLTensor *tensor_of(struct mesh_call *call, const char *name)
+{
+    sy_kind kind;
+    DLTensor *t;
+    memcpy(&t, place_of(call, name, &kind), sizeof t);
+    return t;
+}
+
+static void apply(struct mesh_call *call, const struct edit *e)
+{
+    sy_kind kind;
+    if (e->kind == SCALAR)
+        set_scalar(call, e);
+    if (e->kind == GONE)
+        memset(place_of(call, e->field, &kind), 0, sizeof(void *));
+    if (e->kind == NOTHING || e->kind == SCALAR || e->kind == GONE)
+        return;
+    DLTensor *const t = tensor_of(call, e->field);
+    struct mesh_tensor *const x = mesh_call_tensor(call, t);
+    const size_t size = type_bytes(t->dtype);
+    switch (e->kind) {
+    case NO_DATA:
+        t->data = NULL;
+        break;
+    case TYPE:
+        t->dtype = sy_dtype((sy_type)e->value);
+        break;
+    case RANK:
+        for (int d = t->ndim; d < e->value; d++)
+            x->shape[d] = 1;
+        t->ndim = (int)e->value;
+        break;
+    case EXTENT:
+        x->shape[e->d] = e->value;
+        break;
+    case STRIDE:
+        t->strides = x->strides;
+        x->strides[e->d] = e->value;
+        break;
+    case DEVICE:
+        t->device.device_type = (DLDeviceType)e->value;
+        break;
+    case OVER:
+        t->data = tensor_of(call, e->other)->data;
+        break;
+    default:                                                   /* NUMBER */
+        memcpy(x->mem + (size_t)e->d * size, &e->value, size); /* little-endian */
+        memcpy(x->before + (size_t)e->d * size, &e->value, size);
+    }
+}
+
+/* ---- All of them ---------------------------------------------------------------------------------------- */
+
+#define CODES "coded=1 coded_results=1 format=7 " MESH_COMBINE
+#define CODE_SUM "coded=1 format=7 " MESH_SUM
+
+struct misuse {
     const char *name;
-    sy_status (*act)(struct scene *s);
+    const char *line; /* of every process; NULL: a dispatch */
     sy_status want;
-    const char *says; /* %d: the guilty device */
-} misuses[] = {
-    {"no context", no_context, SY_ERR_NULL, "all_to_all_dispatch: ctx of device %d is NULL, want a context"},
-    {"no arguments", no_arguments, SY_ERR_NULL, "args"},
-    {"no place for the request", no_place_for_the_request, SY_ERR_NULL,
-     "request of device %d is NULL, want a place for the request"},
-    {"too many requests", too_many_requests, SY_ERR_STATE,
-     "comm of device %d has 2 open requests, want fewer"},
-    {"alloc with an open request", alloc_with_an_open_request, SY_ERR_STATE,
-     "sy_comm_alloc: comm of device %d has 1 open requests, want none"},
-    {"reserve with open requests", reserve_with_an_open_request, SY_ERR_STATE,
-     "sy_comm_reserve: comm of device %d has 2 open requests, want none"},
-    {"alloc without a place", alloc_without_a_place, SY_ERR_NULL, "data of device %d is NULL"},
-    {"alloc without a context", alloc_without_a_context, SY_ERR_NULL, "ctx of device %d is NULL"},
-    {"reserve without a context", reserve_without_a_context, SY_ERR_NULL, "ctx of device %d is NULL"},
-    {"free of a wrong pointer", free_of_a_wrong_pointer, SY_ERR_STATE, "data of device %d is not memory of"},
-    {"free of the middle", free_of_the_middle, SY_ERR_STATE, "data of device %d is not memory of"},
-    {"free of other memory", free_of_other_memory, SY_ERR_MISMATCH, "disagree about which memory to free"},
-    {"free of nothing", free_of_nothing, SY_ERR_MISMATCH, "disagree about which memory to free"},
-    {"alloc against dispatch", alloc_against_dispatch, SY_ERR_MISMATCH, "disagree about which operator"},
-    {"dispatch against reserve", dispatch_against_reserve, SY_ERR_MISMATCH, "disagree about which operator"},
-    {"combine against free", combine_against_free, SY_ERR_MISMATCH, "disagree about which operator"},
-    {"a rejected dispatch", a_rejected_dispatch, SY_ERR_DTYPE, "binding: x is a list, want an array"},
-    {"a rejected alloc", a_rejected_alloc, SY_ERR_VALUE, "binding: shape is 'x', want numbers"},
-    {"a rejection that is none", a_rejection_that_is_none, SY_ERR_VALUE,
-     "status of device %d is 0, want an error"},
+    const char *words;    /* of the guilty process, before the line */
+    struct edit edits[3]; /* of its call */
+    struct edit others;   /* of the other calls */
+    sy_status first;      /* where device 0 is guilty; 0: the same */
+    const char
+        *says; /* %d: the guilty device; NULL: of a call that is wrong this device, else that they disagree */
+    sy_status (*act)(struct scene *s); /* NULL: the call is made */
+};
+
+/* Of each kind of mistake one: tests/case has all of them on a mesh in one process. Every tensor has another size, so that a
+   sentence about the wrong one shows. */
+static const struct misuse misuses[] = {
+    {"no input", NULL, SY_ERR_NULL, .edits = {{GONE, .field = "input"}}},
+    {"input without data", NULL, SY_ERR_NULL, .edits = {{NO_DATA, .field = "input"}}},
+    {"input without dimensions", NULL, SY_ERR_SHAPE, .edits = {{RANK, "input", .value = 0}}},
+    {"expert_indices as f32", NULL, SY_ERR_DTYPE, .edits = {{TYPE, "expert_indices", .value = SY_TYPE_F32}}},
+    {"tokens of no type", NULL, SY_ERR_DTYPE, .edits = {{TYPE, "tokens", .value = SY_TYPE_OTHER}}},
+    {"present of rank 2", NULL, SY_ERR_SHAPE, .edits = {{RANK, "present", .value = 2}}},
+    {"planes one token long", NULL, SY_ERR_SHAPE, .edits = {{EXTENT, "planes[0]", 2, .value = 4}}},
+    {"dimension 3", NULL, SY_ERR_VALUE, .edits = {{SCALAR, "output_concat_dim", .value = 3}}},
+    {"negative links", NULL, SY_ERR_VALUE, .edits = {{SCALAR, "num_links", .value = -1}}},
+    {"node_size 7", NULL, SY_ERR_VALUE, .edits = {{SCALAR, "node_size", .value = 7}}},
+    {"memory sharded", NULL, SY_ERR_UNSUPPORTED, .edits = {{SCALAR, "memory", .value = SY_MEMORY_SHARDED}}},
+    {"input of 2^64 bytes", NULL, SY_ERR_OVERFLOW,
+     .edits = {{EXTENT, "input", 3, .value = INT64_C(1) << 61},
+               {EXTENT, "tokens", 3, .value = INT64_C(1) << 61}}},
+    {"tokens one batch short", NULL, SY_ERR_SHAPE, .edits = {{EXTENT, "tokens", 1, .value = 3}}},
+    {"tokens with overlapping rows", NULL, SY_ERR_STRIDE, .edits = {{STRIDE, "tokens", 2, .value = 3}}},
+    {"input on CUDA", NULL, SY_ERR_DEVICE, .edits = {{DEVICE, "input", .value = kDLCUDA}}},
+    {"tokens over input", NULL, SY_ERR_ALIAS, .edits = {{OVER, "tokens", .other = "input"}}},
+    {"a mapping of 2", NULL, SY_ERR_ROUTING, .edits = {{NUMBER, "expert_mapping", 5, .value = 2}}},
+    {"an index of E", NULL, SY_ERR_INDEX, .edits = {{NUMBER, "expert_indices", 7, .value = 8}}},
+    {"an expert twice, strictly", NULL, SY_ERR_INDEX,
+     .edits = {{NUMBER, "expert_indices", 8, .value = 4},
+               {NUMBER, "expert_indices", 9, .value = 4},
+               {SCALAR, "strict_unique", .value = true}}},
+    {"src of other rows", MESH_EXPERT, SY_ERR_SHAPE, .edits = {{EXTENT, "src", 0, .value = 35}}},
+    {"an align of 2^31 - 1", MESH_EXPERT, SY_ERR_OVERFLOW, .edits = {{SCALAR, "align", .value = INT32_MAX}}},
+    {"too few rows", MESH_EXPERT, SY_ERR_CAPACITY,
+     .edits = {{EXTENT, "tokens", 0, .value = 1},
+               {EXTENT, "plane_tokens[0]", 0, .value = 1},
+               {EXTENT, "src", 0, .value = 1}}},
+    {"no output", MESH_COMBINE, SY_ERR_NULL, .edits = {{GONE, .field = "output"}}},
+    {"output of another type", MESH_COMBINE, SY_ERR_DTYPE, .edits = {{TYPE, "output", .value = SY_TYPE_F16}}},
+    {"batches that do not divide", MESH_COMBINE, SY_ERR_SHAPE,
+     .edits = {{EXTENT, "input", 1, .value = 3}, {EXTENT, "expert_metadata", 1, .value = 3}}},
+    {"replica 6", MESH_COMBINE, SY_ERR_VALUE, .edits = {{SCALAR, "replica", .value = 6}}},
+    {"output over input", MESH_COMBINE, SY_ERR_ALIAS, .edits = {{OVER, "output", .other = "input"}}},
+    {"an input with rows of an expert too many", MESH_COMBINE, SY_ERR_MISMATCH,
+     .edits = {{NUMBER, "expert_mapping", 0, .value = 0}}, .first = SY_ERR_SHAPE},
+    {"an index of E in a table", MESH_COMBINE, SY_ERR_INDEX,
+     .edits = {{NUMBER, "expert_metadata", 11, .value = 8}}},
+    {"too few expert rows", "layout=2 " MESH_COMBINE, SY_ERR_CAPACITY,
+     .edits = {{EXTENT, "input", 0, .value = 1}}},
+    {"weights as f64", MESH_SUM, SY_ERR_DTYPE, .edits = {{TYPE, "weights", .value = SY_TYPE_F64}}},
+    {"output one sequence long", MESH_SUM, SY_ERR_SHAPE, .edits = {{EXTENT, "output", 1, .value = 4}}},
+    {"no output_scales", CODES, SY_ERR_NULL, .edits = {{GONE, .field = "output_scales"}}},
+    {"scales without a format", CODES, SY_ERR_VALUE, .edits = {{GONE, .field = "row_format"}}},
+    {"output of codes", CODE_SUM, SY_ERR_DTYPE, .edits = {{TYPE, "output", .value = SY_TYPE_I8}}},
+    {"two wrong calls, of which the lower device's counts", NULL, SY_ERR_DTYPE,
+     .edits = {{EXTENT, "tokens", 3, .value = 6}}, .others = {TYPE, "present", .value = SY_TYPE_F32},
+     .first = SY_ERR_SHAPE, .says = "of device 0 "},
+
+    /* Calls that are valid each by itself. */
+    {"other elements", NULL, SY_ERR_MISMATCH, .words = "H=4"},
+    {"other slots", NULL, SY_ERR_MISMATCH, .words = "K=1"},
+    {"other tokens", NULL, SY_ERR_MISMATCH, .words = "S=2"},
+    {"other batches", NULL, SY_ERR_MISMATCH,
+     .words = "B=3 S=2 dim=2"}, /* as many tokens, otherwise divided */
+    {"another dimension", NULL, SY_ERR_MISMATCH, .words = "dim=2"},
+    {"another type", NULL, SY_ERR_MISMATCH, .words = "type=5"},
+    {"another plane", NULL, SY_ERR_MISMATCH, .words = "X=3"},
+    {"no plane", NULL, SY_ERR_MISMATCH, .words = "planes=0"},
+    {"another axis", NULL, SY_ERR_MISMATCH, .words = "axis=2"},
+    {"another mapping", NULL, SY_ERR_MISMATCH,
+     .edits = {{NUMBER, "expert_mapping", 0, .value = 0}, {GONE, .field = "expert_counts"}},
+     .says = "disagree"},
+    {"fewer experts", NULL, SY_ERR_MISMATCH, .words = "E=7"},
+    {"tokens that differ by device", NULL, SY_ERR_MISMATCH, .words = "ragged=1 N=6"},
+    {"another replica", NULL, SY_ERR_MISMATCH, .words = "replica=4"},
+    {"another size of nodes", NULL, SY_ERR_MISMATCH, .words = "node=2"},
+    {"packed rows", MESH_EXPERT, SY_ERR_MISMATCH, .words = "layout=1"},
+    {"another align", MESH_EXPERT, SY_ERR_MISMATCH, .words = "align=3"},
+    {"fixed rows of experts", MESH_EXPERT, SY_ERR_MISMATCH, .words = "expert_rows=1"},
+    {"another table", MESH_COMBINE, SY_ERR_MISMATCH, .edits = {{NUMBER, "expert_metadata", 10, .value = 5}},
+     .says = "disagree"},
+    {"another table of a sum", MESH_SUM, SY_ERR_MISMATCH,
+     .edits = {{NUMBER, "expert_metadata", 10, .value = 5}}, .says = "disagree"},
+    {"another replica of a combine", MESH_COMBINE, SY_ERR_MISMATCH, .words = "replica=1"},
+    {"another size of nodes of a combine", MESH_COMBINE, SY_ERR_MISMATCH, .words = "node=2"},
+    {"another format", CODES, SY_ERR_MISMATCH, .words = "format=0 group=5"},
+    {"another type of sums", CODE_SUM, SY_ERR_MISMATCH, .words = "sum_type=1"},
+    {"partial sums", MESH_COMBINE, SY_ERR_MISMATCH, .words = "local_reduce=1"},
+    {"rows by expert against rows", NULL, SY_ERR_MISMATCH, .words = "layout=2 align=4"},
+    {"combine against dispatch", NULL, SY_ERR_MISMATCH, .words = "combine=1"},
+    {"combine against rows by expert", MESH_EXPERT, SY_ERR_MISMATCH, .words = "combine=1"},
+    {"sum against dispatch", NULL, SY_ERR_MISMATCH, .words = "combine=1 sum=1"},
+    {"sum against rows by expert", MESH_EXPERT, SY_ERR_MISMATCH, .words = "combine=1 sum=1"},
+    {"sum against slots", MESH_COMBINE, SY_ERR_MISMATCH, .words = "sum=1"},
+    {"started in another order", NULL, SY_ERR_MISMATCH, .act = started_in_another_order},
+    {"combined along another routing", NULL, SY_ERR_MISMATCH, .act = combined_along_another_routing},
+
+    /* What each device does with its own rows. */
+    {"rows that are kept", NULL, SY_OK, .words = "fill=1"},
+    {"another topology", NULL, SY_OK, .words = "topology=2"},
+    {"fewer outputs", NULL, SY_OK, .edits = {{GONE, .field = "metadata"}, {GONE, .field = "rows_to"}},
+     .says = ""},
+
+    /* Functions that are called wrongly, or instead of each other. */
+    {"no context", NULL, SY_ERR_NULL, .says = "all_to_all_dispatch: ctx of device %d is NULL, want a context",
+     .act = no_context},
+    {"no arguments", NULL, SY_ERR_NULL, .says = "args", .act = no_arguments},
+    {"no place for the request", NULL, SY_ERR_NULL,
+     .says = "request of device %d is NULL, want a place for the request", .act = no_place_for_the_request},
+    {"too many requests", NULL, SY_ERR_STATE, .says = "comm of device %d has 2 open requests, want fewer",
+     .act = too_many_requests},
+    {"alloc with an open request", NULL, SY_ERR_STATE,
+     .says = "sy_comm_alloc: comm of device %d has 1 open requests, want none",
+     .act = alloc_with_an_open_request},
+    {"reserve with open requests", NULL, SY_ERR_STATE,
+     .says = "sy_comm_reserve: comm of device %d has 2 open requests, want none",
+     .act = reserve_with_an_open_request},
+    {"alloc without a place", NULL, SY_ERR_NULL, .says = "data of device %d is NULL",
+     .act = alloc_without_a_place},
+    {"alloc without a context", NULL, SY_ERR_NULL, .says = "ctx of device %d is NULL",
+     .act = alloc_without_a_context},
+    {"reserve without a context", NULL, SY_ERR_NULL, .says = "ctx of device %d is NULL",
+     .act = reserve_without_a_context},
+    {"free of a wrong pointer", NULL, SY_ERR_STATE, .says = "data of device %d is not memory of",
+     .act = free_of_a_wrong_pointer},
+    {"free of the middle", NULL, SY_ERR_STATE, .says = "data of device %d is not memory of",
+     .act = free_of_the_middle},
+    {"free of other memory", NULL, SY_ERR_MISMATCH, .says = "disagree about which memory to free",
+     .act = free_of_other_memory},
+    {"free of nothing", NULL, SY_ERR_MISMATCH, .says = "disagree about which memory to free",
+     .act = free_of_nothing},
+    {"alloc against dispatch", NULL, SY_ERR_MISMATCH, .says = "disagree about which operator",
+     .act = alloc_against_dispatch},
+    {"dispatch against reserve", NULL, SY_ERR_MISMATCH, .says = "disagree about which operator",
+     .act = dispatch_against_reserve},
+    {"combine against free", NULL, SY_ERR_MISMATCH, .says = "disagree about which operator",
+     .act = combine_against_free},
+    {"a rejected dispatch", NULL, SY_ERR_DTYPE, .says = "binding: x is a list, want an array",
+     .act = a_rejected_dispatch},
+    {"a rejected alloc", NULL, SY_ERR_VALUE, .says = "binding: shape is 'x', want numbers",
+     .act = a_rejected_alloc},
+    {"a rejection that is none", NULL, SY_ERR_VALUE, .says = "status of device %d is 0, want an error",
+     .act = a_rejection_that_is_none},
 };
 
 int mesh_misuse_count(void)
@@ -235,34 +490,59 @@ const char *mesh_misuse_name(int number)
     return misuses[number].name;
 }
 
+bool mesh_misuse_applies(int number, int n_devices, bool on_device)
+{
+    const struct misuse *const row = &misuses[number];
+    if (on_device && row->edits[0].kind == DEVICE) /* there all of them are on CUDA */
+        return false;
+    return n_devices > 1 || (row->edits[0].kind != NOTHING && row->want != SY_ERR_MISMATCH);
+}
+
+/* What the sentence must contain. */
+static const char *words_of(const struct misuse *row, sy_status want)
+{
+    return row->says != NULL         ? row->says
+           : want == SY_OK           ? ""
+           : want == SY_ERR_MISMATCH ? "disagree"
+                                     : "of device %d ";
+}
+
 bool run_mesh_misuse(sy_ctx *ctx, sy_comm *comm, int number, int guilty, char *story, size_t story_bytes,
                      char *why, size_t why_bytes)
 {
+    const struct misuse *const row = &misuses[number];
+    const sy_status want = guilty == 0 && row->first != SY_OK ? row->first : row->want;
     struct scene s = {.ctx = ctx, .comm = comm, .guilty = sy_comm_first_device(comm) == guilty};
-    char says[200], after[300] = "";
-    mesh_case_random(&s.of, sy_comm_mesh(comm), 3);
-    s.call = mesh_dispatch_new(comm, &s.of, NULL);
-    const sy_status status = misuses[number].act(&s);
+    char says[200], after[300] = "", line[200];
+    snprintf(line, sizeof line, "%s %s", s.guilty && row->words != NULL ? row->words : "",
+             row->line != NULL ? row->line : MESH_DISPATCH);
+    mesh_case_line(&s.of, sy_comm_mesh(comm), line);
+    s.call = mesh_call_new(comm, &s.of, NULL);
+    for (size_t i = 0; s.guilty && i < COUNT_OF(row->edits); i++)
+        apply(s.call, &row->edits[i]);
+    if (!s.guilty)
+        apply(s.call, &row->others);
+    const sy_status status = row->act != NULL ? row->act(&s) : mesh_call_run(ctx, comm, s.call);
     if (s.sentence[0] == '\0')
         keep(&s, status);
     /* A call without a context leaves its sentence to the others. */
-    const bool told = strstr(misuses[number].says, "ctx of") == NULL || !s.guilty;
-    snprintf(says, sizeof says, misuses[number].says,
-             guilty); /* NOLINT(clang-diagnostic-format-nonliteral) */
+    const bool told = strstr(words_of(row, want), "ctx of") == NULL || !s.guilty;
+    snprintf(says, sizeof says, words_of(row, want), guilty); /* NOLINT(clang-diagnostic-format-nonliteral) */
     snprintf(story, story_bytes, "%s: %s", sy_status_name(status), told ? s.sentence : "");
-    bool good = status == misuses[number].want && (!told || strstr(story, says) != NULL);
+    bool good = status == want && (!told || strstr(story, says) != NULL);
     if (!good)
-        snprintf(why, why_bytes, "%s: \"%s\", want %s with \"%s\"", misuses[number].name, story,
-                 sy_status_name(misuses[number].want), says);
+        snprintf(why, why_bytes, "%s: \"%s\", want %s with \"%s\"", row->name, story, sy_status_name(want),
+                 says);
     if (!told)
         story[0] = '\0';
-    if (good && !mesh_call_untouched(s.call, why, why_bytes))
-        good = false;
+    if (good)
+        good = want == SY_OK ? mesh_call_check(s.call, why, why_bytes)
+                             : mesh_call_untouched(s.call, why, why_bytes);
     mesh_call_free(s.call);
     mesh_case_free(&s.of);
     if (!run_mesh_case(ctx, comm, 1, after, sizeof after)) {
         if (good)
-            snprintf(why, why_bytes, "%s: the next call fails: %s", misuses[number].name, after);
+            snprintf(why, why_bytes, "%s: the next call fails: %s", row->name, after);
         good = false;
     }
     return good;

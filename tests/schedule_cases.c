@@ -7,30 +7,14 @@
 
 enum { MOST = 4 };
 
-/* The same shapes for every number, other contents. */
-static void make_plain(struct mesh_case *m, sy_mesh mesh, int64_t hidden, uint64_t number)
+/* The same shapes for every number, other contents; `words` are in its line. */
+static void make_plain(struct mesh_case *m, sy_mesh mesh, const char *words, int64_t hidden, uint64_t number)
 {
-    const int n_devices = mesh.rows * mesh.cols;
-    *m = (struct mesh_case){
-        .a2a = {.mesh = mesh, .dim = 1, .align = 1, .batch = 1, .seq = 3, .experts = n_devices, .slots = 2},
-        .hidden = hidden,
-        .type = SY_F32,
-        .index_type = SY_I32,
-        .weight_type = SY_F32,
-        .mask_type = SY_U8,
-        .form = 2,
-        .short_out = true};
-    m->mapping = calloc((size_t)n_devices * (size_t)n_devices, sizeof *m->mapping);
-    m->a2a.mapping = m->mapping;
-    for (int d = 0; d < n_devices; d++) {
-        m->mapping[d * n_devices + d] = 1;
-        m->a2a.tokens[d] = 3;
-        m->chosen[d] = calloc(6, sizeof *m->chosen[d]);
-        m->a2a.chosen[d] = m->chosen[d];
-        for (int64_t i = 0; i < 6; i++)
-            m->chosen[d][i] = (d + i) % n_devices;
-    }
-    mesh_case_data(m, number);
+    char line[200];
+    snprintf(line, sizeof line, "%s form=2 short=1 S=3 K=2 E=%d experts=1 type=1 index_type=1", words,
+             mesh.rows * mesh.cols);
+    mesh_case_line(m, mesh, line);
+    mesh_case_renew(m, hidden, number);
 }
 
 /* Requests by name: A is 0, B is 1, ... */
@@ -53,7 +37,7 @@ static void start(struct named *all, int i, sy_ctx *ctx, sy_comm *comm)
 
 static void begin(struct named *all, int i, sy_ctx *ctx, sy_comm *comm, int64_t hidden, uint64_t number)
 {
-    make_plain(&all->m[i], sy_comm_mesh(comm), hidden, number);
+    make_plain(&all->m[i], sy_comm_mesh(comm), "", hidden, number);
     all->calls[i] =
         i % 2 ? mesh_combine_new(comm, &all->m[i], NULL) : mesh_dispatch_new(comm, &all->m[i], NULL);
     start(all, i, ctx, comm);
@@ -165,8 +149,7 @@ static bool fill_again(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t
     (void)device;
     for (uint64_t round = 0; round < 40; round++) {
         for (int i = 0; i < 2; i++) {
-            make_plain(&all.m[i], sy_comm_mesh(comm), 4, 2 * round + (uint64_t)i);
-            all.m[i].a2a.layout = SY_LAYOUT_EXPERT;
+            make_plain(&all.m[i], sy_comm_mesh(comm), "layout=2", 4, 2 * round + (uint64_t)i);
             all.calls[i] = mesh_dispatch_new(comm, &all.m[i], routing);
             start(&all, i, ctx, comm);
             all.good = sy_request_wait(all.requests[i], SY_PHASE_ROUTED) == SY_OK && all.good;
@@ -182,15 +165,6 @@ static bool fill_again(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t
     return all.good;
 }
 
-/* Experts live one device further than in make_plain. */
-static void move_experts(struct mesh_case *m)
-{
-    const int n_devices = m->a2a.mesh.rows * m->a2a.mesh.cols;
-    for (int e = 0; e < n_devices; e++)
-        for (int d = 0; d < n_devices; d++)
-            m->mapping[e * n_devices + d] = d == (e + 1) % n_devices;
-}
-
 /* A reads a routing that B and C will fill. C is rejected, in all devices: their rows have different lengths. D reads the
    routing then: that of B, or D is rejected because B has not filled it yet. */
 static bool fill_in_vain(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
@@ -200,10 +174,8 @@ static bool fill_in_vain(int device, sy_ctx *ctx, sy_comm *comm, char *why, size
     all.good = sy_routing_create(ctx, comm, &routing) == SY_OK;
     for (uint64_t round = 0; round < 200; round++) {
         for (int i = 0; i < MOST; i++) {
-            make_plain(&all.m[i], sy_comm_mesh(comm), i == 2 ? 4 + device : 4, 4 * round + (uint64_t)i);
-            if (i > 0)
-                move_experts(&all.m[i]);
-            all.m[i].a2a.layout = SY_LAYOUT_EXPERT;
+            make_plain(&all.m[i], sy_comm_mesh(comm), i > 0 ? "layout=2 contents=1" : "layout=2",
+                       i == 2 ? 4 + device : 4, 4 * round + (uint64_t)i);
             all.calls[i] = i == 0 || i == 3 ? mesh_combine_new(comm, &all.m[i], routing)
                                             : mesh_dispatch_new(comm, &all.m[i], routing);
         }
@@ -265,65 +237,37 @@ static bool end_sharing(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_
 
 /* ---- All of them ----------------------------------------------------------------------------------------- */
 
-#define OPEN(n) .max_inflight = (n), .timeout_ms = 20000
+#define OPEN(...) .timeout_ms = 20000, .max_inflight = __VA_ARGS__
+#define MESSAGES(...) {.no_shared = true, OPEN(__VA_ARGS__)}, false
+#define SHARED(...) {OPEN(__VA_ARGS__)}, true
+#define IN_TURN .doubt = 3, .work = call_in_turn
 
 const struct schedule_case schedule_cases[] = {
-    {"frees crosswise", 2, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 0, free_crosswise},
-    {"frees crosswise, shared memory", 2, {OPEN(4)}, true, 0, LOSS_EVERYWHERE, 0, free_crosswise},
-    {"frees crosswise, unchecked",
-     2,
-     {OPEN(4), .no_shared = true, .check = SY_CHECK_NONE},
-     false,
-     0,
-     LOSS_EVERYWHERE,
-     0,
-     free_crosswise},
-    {"frees one of two", 2, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 0, free_one},
-    {"many requests", 2, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 0, many},
-    {"a routing filled again",
-     2,
-     {OPEN(3), .no_shared = true, .chunk_bytes = 1},
-     false,
-     0,
-     LOSS_EVERYWHERE,
-     2,
-     fill_again},
-    {"a routing filled again, shared memory", 2, {OPEN(3)}, true, 0, LOSS_EVERYWHERE, 2, fill_again},
-    {"a routing filled in vain", 2, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 2, fill_in_vain},
-    {"a routing filled in vain, shared memory", 2, {OPEN(4)}, true, 0, LOSS_EVERYWHERE, 2, fill_in_vain},
-    {"four of any kind", 3, {OPEN(4), .no_shared = true}, false, 0, LOSS_EVERYWHERE, 0, mix},
-    {"four of any kind, packed",
-     3,
-     {OPEN(4), .no_shared = true, .pack = true},
-     false,
-     0,
-     LOSS_EVERYWHERE,
-     0,
-     mix},
-    {"four of any kind, shared memory", 3, {OPEN(4)}, true, 0, LOSS_EVERYWHERE, 0, mix},
-    {"four of any kind, shared memory ends at once", 3, {OPEN(4)}, true, 1, LOSS_EVERYWHERE, 0, mix},
-    {"four of any kind, shared memory ends", 3, {OPEN(4)}, true, 2, LOSS_EVERYWHERE, 0, mix},
-    {"calls in turn, shared memory ends at once", 3, {OPEN(0)}, true, 1, LOSS_EVERYWHERE, 3, call_in_turn},
-    {"calls in turn, shared memory ends", 3, {OPEN(0)}, true, 2, LOSS_EVERYWHERE, 3, call_in_turn},
-    {"calls in turn, shared memory ends on one device", 3, {OPEN(0)}, true, 2, LOSS_ON_LAST, 3, call_in_turn},
-    {"calls in turn, shared memory is out of reach", 3, {OPEN(0)}, true, 2, LOSS_AT_ATTACH, 3, call_in_turn},
-    {"calls in turn, unchecked, shared memory ends",
-     3,
-     {OPEN(0), .check = SY_CHECK_NONE},
-     true,
-     2,
-     LOSS_EVERYWHERE,
-     3,
-     call_in_turn},
-    {"shared memory ends in flight", 2, {OPEN(4)}, true, 2, LOSS_EVERYWHERE, 0, end_sharing},
-    {"shared memory ends in flight, unchecked",
-     2,
-     {OPEN(4), .check = SY_CHECK_NONE},
-     true,
-     2,
-     LOSS_EVERYWHERE,
-     0,
-     end_sharing},
+    {"frees crosswise", 2, MESSAGES(4), .work = free_crosswise},
+    {"frees crosswise, shared memory", 2, SHARED(4), .work = free_crosswise},
+    {"frees crosswise, unchecked", 2, MESSAGES(4, .check = SY_CHECK_NONE), .work = free_crosswise},
+    {"frees one of two", 2, MESSAGES(4), .work = free_one},
+    {"many requests", 2, MESSAGES(4), .work = many},
+    {"a routing filled again", 2, MESSAGES(3, .chunk_bytes = 1), .doubt = 2, .work = fill_again},
+    {"a routing filled again, shared memory", 2, SHARED(3), .doubt = 2, .work = fill_again},
+    {"a routing filled in vain", 2, MESSAGES(4), .doubt = 2, .work = fill_in_vain},
+    {"a routing filled in vain, shared memory", 2, SHARED(4), .doubt = 2, .work = fill_in_vain},
+    {"four of any kind", 3, MESSAGES(4), .work = mix},
+    {"four of any kind, packed", 3, MESSAGES(4, .pack = true), .work = mix},
+    {"four of any kind, shared memory", 3, SHARED(4), .work = mix},
+    {"four of any kind, shared memory ends at once", 3, SHARED(4), .fail_share_from = 1, .work = mix},
+    {"four of any kind, shared memory ends", 3, SHARED(4), .fail_share_from = 2, .work = mix},
+    {"calls in turn, shared memory ends at once", 3, SHARED(0), .fail_share_from = 1, IN_TURN},
+    {"calls in turn, shared memory ends", 3, SHARED(0), .fail_share_from = 2, IN_TURN},
+    {"calls in turn, shared memory ends on one device", 3, SHARED(0), .fail_share_from = 2,
+     .loss = LOSS_ON_LAST, IN_TURN},
+    {"calls in turn, shared memory is out of reach", 3, SHARED(0), .fail_share_from = 2,
+     .loss = LOSS_AT_ATTACH, IN_TURN},
+    {"calls in turn, unchecked, shared memory ends", 3, SHARED(0, .check = SY_CHECK_NONE),
+     .fail_share_from = 2, IN_TURN},
+    {"shared memory ends in flight", 2, SHARED(4), .fail_share_from = 2, .work = end_sharing},
+    {"shared memory ends in flight, unchecked", 2, SHARED(4, .check = SY_CHECK_NONE), .fail_share_from = 2,
+     .work = end_sharing},
 };
 const int n_schedule_cases = (int)COUNT_OF(schedule_cases);
 

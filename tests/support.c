@@ -335,33 +335,6 @@ char *test_name(const char *format, ...)
 
 /* ---- Calls as values ---------------------------------------------------------------------------------------- */
 
-struct tensor *test_call_add(struct test_call *call, const char *name, const DLTensor **field,
-                             DLDataType type, int rank, const int64_t *shape)
-{
-    struct tensor *x = &call->tensors[call->count];
-    tensor_make(x, type, rank, shape, NULL);
-    memset(x->mem, 0, x->bytes);
-    call->names[call->count] = name;
-    call->fields[call->count] = field;
-    call->count++;
-    *field = &x->t;
-    return x;
-}
-
-static int test_call_find(const struct test_call *call, const char *name)
-{
-    for (int i = 0; i < call->count; i++)
-        if (strcmp(call->names[i], name) == 0)
-            return i;
-    fail_msg("the call has no tensor %s", name);
-    return 0;
-}
-
-struct tensor *test_call_tensor(struct test_call *call, const char *name)
-{
-    return &call->tensors[test_call_find(call, name)];
-}
-
 void test_call_free(struct test_call *call)
 {
     for (int i = 0; i < call->count; i++) {
@@ -395,13 +368,9 @@ void test_call_expect_equal(const struct test_call *got, const struct test_call 
         tensor_expect_unchanged(&got->tensors[i], want->tensors[i].mem, got->names[i]);
 }
 
-/* ---- Rejections ----------------------------------------------------------------------------------------------- */
-
 sy_status test_call_run(sy_ctx *ctx, struct test_call *call)
 {
     const sy_op_info *info = sy_op_find(call->op);
-    if (call->run != NULL)
-        return call->run(ctx, call);
     assert_non_null(info);
     return sy_call(ctx, info, &call->args, info->args_bytes);
 }
@@ -411,66 +380,4 @@ sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query)
     const sy_op_info *info = sy_op_find(call->op);
     assert_non_null(info);
     return sy_call_query(ctx, info, &call->args, info->args_bytes, query);
-}
-
-static void set_field(struct test_call *call, const char *name, int64_t value)
-{
-    const sy_op_info *info = sy_op_find(call->op);
-    int i = info->n_tensors;
-    while (i < info->n_fields && strcmp(sy_op_field(info, i)->name, name) != 0)
-        i++;
-    assert_in_range(i, 0, info->n_fields - 1);
-    const sy_field_info *field = sy_op_field(info, i);
-    const bool wide = field->kind == SY_KIND_I64 || field->kind == SY_KIND_U64;
-    assert_true(wide || field->kind == SY_KIND_ENUM || field->kind == SY_KIND_INT);
-    memcpy((char *)&call->args + field->offset, wide ? (void *)&value : (void *)&(int){(int)value},
-           wide ? sizeof value : sizeof(int));
-}
-
-void test_call_spoil(struct test_call *call, const struct spoil *spoil)
-{
-    if (spoil->kind == SPOIL_NOTHING)
-        return;
-    if (spoil->kind == SPOIL_CALL) {
-        spoil->with(call);
-        return;
-    }
-    if (spoil->kind == SPOIL_FIELD) {
-        set_field(call, spoil->argument, spoil->value);
-        return;
-    }
-    const int at = test_call_find(call, spoil->argument);
-    struct tensor *x = &call->tensors[at];
-    switch (spoil->kind) {
-    case SPOIL_TENSOR:
-        *call->fields[at] = NULL;
-        break;
-    case SPOIL_DATA:
-        x->t.data = NULL;
-        break;
-    case SPOIL_TYPE:
-        x->t.dtype = spoil->type;
-        break;
-    case SPOIL_RANK:
-        for (int d = x->t.ndim; d < spoil->value; d++)
-            x->shape[d] = 1;
-        x->t.ndim = (int)spoil->value;
-        break;
-    case SPOIL_EXTENT:
-        x->shape[spoil->dim] = spoil->value;
-        break;
-    case SPOIL_STRIDE:
-        x->t.strides = x->strides;
-        x->strides[spoil->dim] = spoil->value;
-        break;
-    case SPOIL_DEVICE:
-        x->t.device.device_type = (DLDeviceType)spoil->value;
-        break;
-    case SPOIL_NUMBER:
-        memcpy(x->mem + (size_t)spoil->dim * type_bytes(x->t.dtype), &spoil->value, type_bytes(x->t.dtype));
-        break;
-    default: /* SPOIL_OVER */
-        x->t.data = test_call_tensor(call, spoil->other)->mem + spoil->value;
-        break;
-    }
 }

@@ -136,17 +136,12 @@ struct test_call {
     const char *names[TEST_CALL_TENSORS];
     const DLTensor **fields[TEST_CALL_TENSORS]; /* where the argument struct keeps each tensor */
     struct tensor tensors[TEST_CALL_TENSORS];
-    sy_status (*run)(sy_ctx *ctx, struct test_call *call); /* NULL: sy_call */
-    sy_kv_plane planes[2];                                 /* for operators that have some */
+    sy_kv_plane planes[2]; /* for operators that have some */
     union test_args args;
     struct made_call *made;                   /* of test_call_make: what the arguments point to */
     unsigned char *before[TEST_CALL_TENSORS]; /* and the memory of each tensor as it was made */
 };
 
-/* Appends a compact tensor that `field` points to. */
-struct tensor *test_call_add(struct test_call *call, const char *name, const DLTensor **field,
-                             DLDataType type, int rank, const int64_t *shape);
-struct tensor *test_call_tensor(struct test_call *call, const char *name);
 void test_call_free(struct test_call *call);
 sy_status test_call_run(sy_ctx *ctx, struct test_call *call);
 sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query);
@@ -161,32 +156,5 @@ bool test_call_on_devices(int number); /* moe_place has no kernels */
 void test_call_reset(struct test_call *call);                  /* the outputs as they were made, or 0xA5 */
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
 void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
-
-/* ---- Changes that make a valid call invalid ------------------------------------------------------------ */
-
-enum spoil_kind {
-    SPOIL_NOTHING,
-    SPOIL_TENSOR, /* the field is NULL                             */
-    SPOIL_DATA,   /* its data is NULL                              */
-    SPOIL_TYPE,   /* its type is `type`                            */
-    SPOIL_RANK,   /* its rank is `value`, new extents are 1        */
-    SPOIL_EXTENT, /* extent `dim` is `value`                       */
-    SPOIL_STRIDE, /* stride `dim` is `value`                       */
-    SPOIL_DEVICE, /* its device type is `value`                    */
-    SPOIL_OVER,   /* it begins `value` bytes into tensor `other`   */
-    SPOIL_NUMBER, /* number `dim` in its memory is `value`         */
-    SPOIL_FIELD,  /* the scalar `argument` is `value`              */
-    SPOIL_CALL    /* `with` does it                                */
-};
-struct spoil {
-    enum spoil_kind kind;
-    const char *argument;
-    int dim;
-    int64_t value;
-    DLDataType type;
-    const char *other;
-    void (*with)(struct test_call *call);
-};
-void test_call_spoil(struct test_call *call, const struct spoil *spoil);
 
 #endif

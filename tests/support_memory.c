@@ -35,6 +35,11 @@ void limited_free(void *user, void *ptr)
     free(b);
 }
 
+sy_comm_options limited_options(struct allocator *a)
+{
+    return (sy_comm_options){.alloc = limited_alloc, .dealloc = limited_free, .alloc_user = a};
+}
+
 void free_rest(struct allocator *a)
 {
     while (a->blocks)

@@ -16,6 +16,8 @@ struct allocator {
 void *limited_alloc(void *user, size_t bytes);
 void limited_free(void *user, void *ptr);
 
+sy_comm_options limited_options(struct allocator *a); /* of a comm, all others zero */
+
 /* Where nothing can be written to it any more. */
 void free_rest(struct allocator *a);
 

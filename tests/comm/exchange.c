@@ -1,6 +1,6 @@
 /*
  * all_to_all_dispatch and all_to_all_combine between threads that know of each other only through a transport: the same
- * cases as on a local mesh, on every way rows can take; bytes on the wire; requests in flight; memory of the comm.
+ * cases as on a local mesh, on every way rows can take; bytes on the wire; routings; memory of the comm.
  */
 #include "mesh_cases.h"
 #include "support.h"
@@ -55,31 +55,6 @@ static void cases(void **state)
 
 /* ---- Bytes on the wire -------------------------------------------------------------------------------- */
 
-/* Rows of a combine that travel from device h to device d. */
-static int64_t rows_home(const struct mesh_case *m, int h, int d)
-{
-    const struct a2a_case *c = &m->a2a;
-    int64_t rows = 0;
-    for (int64_t i = 0; i < c->tokens[d] * c->slots; i++)
-        rows += oracle_a2a_combine(c, d, i / c->slots, i % c->slots, m->local_reduce).device == h;
-    return rows;
-}
-
-/* What one call of a device may send and receive, in bytes of rows. */
-static void row_bytes_of(const struct mesh_case *m, int device, bool combines, int64_t *sent,
-                         int64_t *received)
-{
-    const int64_t width = mesh_case_row_bytes(m, combines);
-    *sent = *received = 0;
-    for (int other = 0; other < oracle_a2a_devices(&m->a2a); other++)
-        if (other != device) {
-            *sent +=
-                width * (combines ? rows_home(m, device, other) : oracle_a2a_rows(&m->a2a, device, other));
-            *received +=
-                width * (combines ? rows_home(m, other, device) : oracle_a2a_rows(&m->a2a, other, device));
-        }
-}
-
 /* One call, and what came over the wire while it ran. */
 static bool counted_call(struct team *team, sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, char *why,
                          size_t why_bytes)
@@ -95,7 +70,7 @@ static bool counted_call(struct team *team, sy_ctx *ctx, sy_comm *comm, struct m
     const bool may_ask = m->a2a.layout != SY_LAYOUT_PADDED;
     const int64_t control = after.gathered[SY_CHANNEL_CONTROL] - before.gathered[SY_CHANNEL_CONTROL];
     int64_t sent, received;
-    row_bytes_of(m, call->first, call->combines, &sent, &received);
+    mesh_call_bytes(call, &sent, &received);
     const struct {
         const char *what;
         int64_t got, want;
@@ -187,47 +162,6 @@ static void messages_are_cut(void **state)
     }
 }
 
-/* ---- Requests in flight ------------------------------------------------------------------------------- */
-
-/* Two requests each, waited for in an order that differs from device to device. */
-static bool two_in_flight(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
-                          size_t why_bytes)
-{
-    bool good = true;
-    for (int number = 0; number < test_rounds(LAST) - 1; number++) {
-        struct mesh_case m[2];
-        struct mesh_call *calls[2];
-        sy_request *requests[2] = {NULL, NULL};
-        for (int i = 0; i < 2; i++) {
-            mesh_case_random(&m[i], team->mesh, number + i);
-            calls[i] = (number + i) % 3 == 0 ? mesh_combine_new(comm, &m[i], NULL)
-                                             : mesh_dispatch_new(comm, &m[i], NULL);
-            good = mesh_call_start(ctx, comm, calls[i], &requests[i]) == SY_OK && good;
-        }
-        const int first = (number + device) % 2;
-        for (int i = 0; i < 2; i++) {
-            const int at = i ^ first;
-            if (sy_request_wait(requests[at], i == 0 ? SY_PHASE_DONE : SY_PHASE_ROUTED) != SY_OK ||
-                sy_request_free(requests[at]) != SY_OK) {
-                if (good)
-                    snprintf(why, why_bytes, "case %d: %s", number + at, sy_ctx_error(ctx));
-                good = false;
-            }
-        }
-        for (int i = 0; i < 2; i++) {
-            good = good && mesh_call_check(calls[i], why, why_bytes);
-            mesh_call_free(calls[i]);
-            mesh_case_free(&m[i]);
-        }
-    }
-    return good;
-}
-
-static void requests_in_flight(void **state)
-{
-    run_on_meshes(*state, two_in_flight);
-}
-
 /* ---- Routings and memory ------------------------------------------------------------------------------ */
 
 /* A second dispatch along the routing gathers no table; many combines use it. Some are called by description, too. */
@@ -316,31 +250,11 @@ static void inputs_in_memory_of_the_comm(void **state)
 /* Device 0 has more to show than the first page holds, device 1 has not. */
 static void make_uneven(struct mesh_case *m, int kind)
 {
-    static const uint16_t mapping[4][2] = {{1, 0}, {0, 1}, {1, 0}, {0, 1}};
-    *m = (struct mesh_case){
-        .a2a = {.mesh = {1, 2}, .dim = 1, .align = 1, .ragged = true, .experts = 4, .slots = 2},
-        .hidden = 64,
-        .type = SY_F32,
-        .index_type = SY_I32,
-        .weight_type = SY_F32,
-        .mask_type = SY_U8,
-        .sum = kind == 2,
-        .weighted = kind == 2,
-        .max_tokens = 40,
-        .form = 2,
-        .short_out = true};
-    m->mapping = malloc(sizeof mapping);
-    memcpy(m->mapping, mapping, sizeof mapping);
-    m->a2a.mapping = m->mapping;
-    for (int d = 0; d < 2; d++) {
-        const int64_t n = d == 0 ? 40 : 1;
-        m->a2a.tokens[d] = n;
-        m->chosen[d] = malloc((size_t)n * 2 * sizeof(int64_t));
-        for (int64_t i = 0; i < 2 * n; i++)
-            m->chosen[d][i] = (i * 7 + d) % 4;
-        m->a2a.chosen[d] = m->chosen[d];
-    }
-    mesh_case_data(m, 5);
+    mesh_case_line(m, (sy_mesh){1, 2},
+                   kind == 2 ? "sum=1 ragged=1 N=40 K=2 E=4 experts=1"
+                             : "ragged=1 N=40 K=2 E=4 experts=1 type=1");
+    m->a2a.tokens[1] = 1;
+    mesh_case_renew(m, 64, 5);
 }
 
 /* The first of two requests needs more memory than can be shared; the second has shown its rows already. */
@@ -407,8 +321,6 @@ TEST_GROUP(exchange)
     for (size_t w = 0; w < COUNT_OF(ways); w++)
         test_add(&list, test_name("cases: %s", ways[w].name), cases, (void *)&ways[w]);
     for (size_t w = 0; w < 8; w++) {
-        test_add(&list, test_name("requests in flight: %s", ways[w].name), requests_in_flight,
-                 (void *)&ways[w]);
         test_add(&list, test_name("routings: %s", ways[w].name), routings_are_reused, (void *)&ways[w]);
     }
     test_add(&list, "inputs in memory of the comm, shared", inputs_in_memory_of_the_comm, (void *)&ways[1]);

@@ -188,77 +188,6 @@ static void a_trace_has_the_time_of_the_device(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* A dispatch of two tokens to the two devices of a mesh; the first token has expert 0, of device 0, the second `expert`. */
-struct exchange {
-    float input[2], tokens[2][2];
-    int32_t chosen[2];
-    uint16_t hosts[4];
-    int64_t one[2], two[2], both[2];
-    DLTensor in[2], ids[2], mapping, out[2];
-    sy_all_to_all_dispatch_args args;
-};
-
-static void prepare_exchange(struct exchange *x, int32_t expert)
-{
-    const DLDevice there = {kDLCUDA, 0};
-    *x = (struct exchange){.input = {3, 4},
-                           .tokens = {{7, 7}, {7, 7}},
-                           .chosen = {0, expert},
-                           .hosts = {1, 0, 0, 1},
-                           .one = {1, 1},
-                           .two = {2, 1},
-                           .both = {2, 2}};
-    for (int d = 0; d < 2; d++) {
-        x->in[d] = sy_tensor(&x->input[d], SY_F32, 2, x->one);
-        x->ids[d] = sy_tensor(&x->chosen[d], SY_I32, 2, x->one);
-        x->out[d] = sy_tensor(x->tokens[d], SY_F32, 2, x->two);
-        x->in[d].device = x->ids[d].device = x->out[d].device = there;
-    }
-    x->mapping = sy_tensor(x->hosts, SY_U16, 2, x->both);
-    x->mapping.device = there;
-    x->args = (sy_all_to_all_dispatch_args){
-        .input = x->in, .expert_indices = x->ids, .expert_mapping = &x->mapping, .tokens = x->out};
-}
-
-static void a_mesh_in_one_process(void **state)
-{
-    (void)state;
-    sy_ctx *ctx = make(false);
-    sy_comm *comm = NULL;
-    struct exchange x;
-    struct call bad;
-    void *graph = NULL;
-    assert_int_equal(sy_comm_create_local(&comm, (sy_mesh){1, 2}, NULL), SY_OK);
-    prepare_exchange(&x, 1);
-    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_OK);
-    assert_int_equal(sy_ctx_sync(ctx), SY_OK);
-    assert_memory_equal(x.tokens, ((float[2][2]){{3, 0}, {0, 4}}), sizeof x.tokens);
-    prepare_exchange(&x, 2);
-    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_OK); /* rejected on the device */
-    assert_int_equal(sy_ctx_sync(ctx), SY_ERR_INDEX);
-    assert_memory_equal(x.tokens, ((float[2][2]){{7, 7}, {7, 7}}), sizeof x.tokens);
-    prepare_exchange(&x, 1);
-    prepare(&bad, 9);
-    assert_int_equal(sy_kv_slots(ctx, &bad.args), SY_OK); /* its fault stops the exchange after it */
-    const sy_status after = sy_all_to_all_dispatch(ctx, comm, &x.args);
-    assert_int_equal(after == SY_OK ? sy_ctx_sync(ctx) : after, SY_ERR_INDEX);
-    assert_string_equal(sy_ctx_error(ctx), sentence);
-    assert_true(x.tokens[0][0] == 7);
-    assert_int_equal(syi_capture_begin(ctx), SY_OK);
-    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_ERR_UNSUPPORTED);
-    assert_string_equal(sy_ctx_error(ctx),
-                        "all_to_all_dispatch: expert_mapping of device 0 is on a device, where a "
-                        "capture cannot read it, want CPU memory");
-    x.mapping.device = (DLDevice){kDLCPU, 0};
-    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_OK);
-    assert_int_equal(syi_capture_end(ctx, &graph), SY_OK);
-    syi_graph_free(ctx, graph);
-    x.out[1].device = (DLDevice){kDLCPU, 0};
-    assert_int_equal(sy_all_to_all_dispatch(ctx, comm, &x.args), SY_ERR_DEVICE);
-    sy_comm_destroy(comm);
-    sy_ctx_destroy(ctx);
-}
-
 /* The call reads single numbers of the host: what they are when its kernels run does not matter. */
 static void numbers_of_the_host(void **state)
 {
@@ -311,7 +240,6 @@ TEST_GROUP(context)
         cmocka_unit_test(lent_memory_is_that_of_the_device),
         cmocka_unit_test(the_most_experts_are_too_many),
         cmocka_unit_test(a_trace_has_the_time_of_the_device),
-        cmocka_unit_test(a_mesh_in_one_process),
         cmocka_unit_test(numbers_of_the_host),
     };
     return cmocka_run_group_tests_name("cuda_context", tests, NULL, NULL);

@@ -268,6 +268,35 @@ static void a_request_does_not_take_later_faults(void **state)
     twin_close(&w);
 }
 
+/* A fault of another call, not read yet, stops the exchange after it: slots of a position that its table has not. */
+static void an_exchange_after_another_fault(void **state)
+{
+    (void)state;
+    struct twin w;
+    uint64_t rng = 24;
+    int64_t one[] = {1, 1};
+    twin_open(&w);
+    struct side *const s = &w.there;
+    side_fill(&w.here, &rng);
+    side_choose(&w.here, CHOSEN, 0, 0, 9);
+    side_choose(&w.here, CHOSEN, 0, 1, 1);
+    twin_send(&w);
+    const DLDevice there = {kDLCUDA, 0};
+    int32_t *const number = s->tensor[CHOSEN][0].data;
+    const DLTensor position = {&number[0], there, 1, SY_I32, one, NULL, 0},
+                   table = {&number[1], there, 2, SY_I32, one, NULL, 0},
+                   slots = {s->tensor[SRC][0].data, there, 1, SY_I32, one, NULL, 0};
+    const sy_kv_slots_args args = {
+        .position = &position, .block_table = &table, .block_size = 2, .slots = &slots, .num_rows = 4};
+    expect_status(s->ctx, sy_kv_slots(s->ctx, &args), SY_OK); /* queued */
+    const sy_status after = side_dispatch(s, NULL);
+    expect_status(s->ctx, after == SY_OK ? sy_ctx_sync(s->ctx) : after, SY_ERR_INDEX);
+    assert_int_equal(strncmp(sy_ctx_error(s->ctx), "kv_slots: position of token 0 is 9", 34), 0);
+    twin_fetch(&w, s);
+    assert_memory_equal(w.back, w.here.memory, w.here.bytes);
+    twin_close(&w);
+}
+
 static sy_status dispatch_first(struct side *s)
 {
     return side_dispatch(s, s->routing[0]);
@@ -543,6 +572,7 @@ TEST_GROUP(mesh)
     test_add(&list, "a_mapping_on_the_device_cannot_be_captured", a_mapping_on_the_device_cannot_be_captured,
              NULL);
     test_add(&list, "a_routing_after_a_fault", a_routing_after_a_fault, NULL);
+    test_add(&list, "an_exchange_after_another_fault", an_exchange_after_another_fault, NULL);
     test_add(&list, "a_replay_that_was_rejected", a_replay_that_was_rejected, NULL);
     test_add(&list, "a_routing_of_a_device_stays_there", a_routing_of_a_device_stays_there, NULL);
     test_add(&list, "a_request_ends_with_its_event", a_request_ends_with_its_event, NULL);

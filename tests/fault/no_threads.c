@@ -3,6 +3,7 @@
  * sy_ctx_parallel run on the threads there are, with the same results.
  */
 #include "support.h"
+#include "wrapped.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -14,12 +15,8 @@ enum { THREADS = 4 };
 static int allowed, attempts;
 
 /* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
-int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                          void *data);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                          void *data);
-int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                          void *data)
+WRAPPED(int, pthread_create, pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+        void *data)
 {
     attempts++;
     return allowed-- > 0 ? __real_pthread_create(thread, attributes, run, data) : EAGAIN;

@@ -1,7 +1,6 @@
 /*
  * Making and ending comms over MPI: whatever is wrong, and wherever, all processes return the same.
  */
-#include "support_memory.h"
 #include "transport_support.h"
 
 #include <time.h>
@@ -276,7 +275,7 @@ static void test_mistakes_of_one_process(void **state)
     ask.no_place = is_last();
     rejected(&ask, SY_ERR_NULL, "comm is NULL");
     ask = good_ask();
-    ask.options.comm.alloc = is_last() ? counted_alloc : NULL;
+    ask.options.comm.alloc = is_last() ? limited_alloc : NULL;
     rejected(&ask, SY_ERR_NULL, "dealloc is NULL");
     ask = good_ask();
     ask.options.comm.max_inflight = is_last() ? -1 : 0;
@@ -335,17 +334,16 @@ static void test_no_memory(void **state)
 {
     (void)state;
     int n_failed = 0;
-    for (int64_t n = 1; n <= 12; n++) { /* some of them only serve to find out whether memory can be shared */
-        struct counted memory = {.fail = is_last() ? n : 0};
+    for (int n = 1; n <= 12; n++) { /* some of them only serve to find out whether memory can be shared */
+        struct allocator memory = {.fail_at = is_last() ? n : 0};
         sy_comm *comm = NULL;
-        const sy_mpi_options options = {
-            .comm = {.alloc = counted_alloc, .dealloc = counted_free, .alloc_user = &memory}};
+        const sy_mpi_options options = {.comm = limited_options(&memory)};
         const sy_status status = sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options);
         expect_same_everywhere(&status, sizeof status);
         assert_true(status == SY_OK || status == SY_ERR_NOMEM);
         assert_true((status == SY_OK) == (comm != NULL));
         sy_comm_destroy(comm);
-        assert_int_equal(memory.alive, 0);
+        assert_int_equal(memory.live, 0);
         assert_true(n < 12 || status == SY_OK);
         n_failed += status != SY_OK;
     }

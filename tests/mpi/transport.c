@@ -48,7 +48,7 @@ static void gathers(size_t longest)
 {
     static const size_t sizes[] = {0, 1, 64, 4097, 100000};
     for (int m = 0; m < n_meshes(); m++) {
-        struct counted memory = {0};
+        struct allocator memory = {0};
         struct syi_mpi *const mpi = open_transport(mesh_number(m), &memory);
         mpi->longest = longest;
         for (int channel = 0; channel < SY_N_CHANNELS; channel++)
@@ -252,7 +252,7 @@ static void trade_free(struct trade *t)
 static void trades(size_t longest, uint64_t n_tags)
 {
     for (int m = 0; m < n_meshes(); m++) {
-        struct counted memory = {0};
+        struct allocator memory = {0};
         struct syi_mpi *const mpi = open_transport(mesh_number(m), &memory);
         mpi->longest = longest;
         if (n_tags > 0)
@@ -319,9 +319,9 @@ static void test_many_exchanges_at_a_time(void **state)
 static void test_warm_paths_allocate_nothing(void **state)
 {
     (void)state;
-    struct counted memory = {0};
+    struct allocator memory = {0};
     struct syi_mpi *const mpi = open_transport((sy_mesh){n_ranks, 1}, &memory);
-    int64_t warm = 0;
+    int warm = 0;
     for (int round = 0; round < 4; round++) {
         struct trade *const t = trade_new(mpi, 7, SY_AXIS_ALL, false);
         sy_transport_ticket ticket;
@@ -331,9 +331,9 @@ static void test_warm_paths_allocate_nothing(void **state)
         gather_and_check(mpi, SY_CHANNEL_HEADER, SY_AXIS_0, 64, false);
         trade_free(t);
         if (round == 0)
-            warm = memory.made;
+            warm = memory.calls;
     }
-    assert_int_equal(memory.made, warm);
+    assert_int_equal(memory.calls, warm);
     close_transport(mpi, &memory);
 }
 
@@ -375,7 +375,7 @@ static sy_status share_all(struct syi_mpi *mpi, size_t bytes, void **base, void 
 static void test_shared_memory(void **state)
 {
     (void)state;
-    struct counted memory = {0};
+    struct allocator memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
     if (mpi->common.transport.share == NULL)
         skip_because("this transport shares no memory");
@@ -407,7 +407,7 @@ static void test_shared_memory(void **state)
 static void test_too_much_shared_memory(void **state)
 {
     (void)state;
-    struct counted memory = {0};
+    struct allocator memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
     if (mpi->common.transport.share == NULL)
         skip_because("this transport shares no memory");
@@ -480,14 +480,14 @@ static void test_memory_of_others(void **state)
 static void test_no_memory_for_a_transport(void **state)
 {
     (void)state;
-    struct counted memory = {.fail = this_rank == n_ranks - 1 ? 1 : 0};
-    const sy_comm_options options = {.alloc = counted_alloc, .dealloc = counted_free, .alloc_user = &memory};
+    struct allocator memory = {.fail_at = this_rank == n_ranks - 1 ? 1 : 0};
+    const sy_comm_options options = limited_options(&memory);
     struct syi_mpi *mpi;
     char sentence[SYI_SENTENCE] = "";
     assert_int_equal(syi_mpi_open(&mpi, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options, SY_OK, sentence),
                      SY_ERR_NOMEM);
     assert_null(mpi);
-    assert_int_equal(memory.alive, 0);
+    assert_int_equal(memory.live, 0);
     expect_same_everywhere(sentence, sizeof sentence);
     assert_non_null(strstr(sentence, "allocated"));
 }
@@ -495,17 +495,17 @@ static void test_no_memory_for_a_transport(void **state)
 static void test_no_memory_for_a_ticket(void **state)
 {
     (void)state;
-    struct counted memory = {0};
+    struct allocator memory = {0};
     struct syi_mpi *const mpi = open_transport((sy_mesh){1, n_ranks}, &memory);
     sy_transport_ticket ticket;
     for (int ahead = 1; ahead <= 2; ahead++) { /* a ticket; its requests */
-        memory.fail = memory.made + ahead;
+        memory.fail_at = memory.calls + ahead;
         const sy_status status =
             mpi->common.transport.gather(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, NULL, 0, NULL, NULL, &ticket);
         assert_int_equal(status, SY_ERR_NOMEM);
         assert_non_null(strstr(mpi->common.transport.error(mpi), "no memory"));
     }
-    memory.fail = 0;
+    memory.fail_at = 0;
     gather_and_check(mpi, SY_CHANNEL_HEADER, SY_AXIS_ALL, 8, true);
     close_transport(mpi, &memory);
 }

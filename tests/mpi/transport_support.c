@@ -1,39 +1,10 @@
 #include "transport_support.h"
 
-void *counted_alloc(void *user, size_t bytes)
-{
-    struct counted *const memory = user;
-    memory->made++;
-    if (memory->made == memory->fail)
-        return NULL;
-    memory->alive++;
-    return malloc(bytes);
-}
+static struct allocator usual; /* where a test does not count */
 
-void counted_free(void *user, void *ptr)
+struct syi_mpi *open_transport(sy_mesh mesh, struct allocator *memory)
 {
-    struct counted *const memory = user;
-    memory->alive--;
-    free(ptr);
-}
-
-static void *plain_alloc(void *user, size_t bytes)
-{
-    (void)user;
-    return malloc(bytes);
-}
-
-static void plain_free(void *user, void *ptr)
-{
-    (void)user;
-    free(ptr);
-}
-
-struct syi_mpi *open_transport(sy_mesh mesh, struct counted *memory)
-{
-    const sy_comm_options options = {.alloc = memory != NULL ? counted_alloc : plain_alloc,
-                                     .dealloc = memory != NULL ? counted_free : plain_free,
-                                     .alloc_user = memory};
+    const sy_comm_options options = limited_options(memory != NULL ? memory : &usual);
     struct syi_mpi *mpi;
     char sentence[SYI_SENTENCE] = "";
     const sy_status status = syi_mpi_open(&mpi, MPI_COMM_WORLD, mesh, &options, SY_OK, sentence);
@@ -44,11 +15,11 @@ struct syi_mpi *open_transport(sy_mesh mesh, struct counted *memory)
     return mpi;
 }
 
-void close_transport(struct syi_mpi *mpi, struct counted *memory)
+void close_transport(struct syi_mpi *mpi, struct allocator *memory)
 {
     mpi->common.transport.destroy(mpi, false);
     if (memory != NULL)
-        assert_int_equal(memory->alive, 0);
+        assert_int_equal(memory->live, 0);
 }
 
 int position_of(sy_mesh mesh, sy_axis axis, int device)

@@ -3,23 +3,14 @@
 #define SWITCHYARD_TESTS_MPI_TRANSPORT_SUPPORT_H
 
 #include "ranks.h"
+#include "support_memory.h"
 
 #include "transports/mpi/transport.h"
 
-/* Memory that counts, and fails on request. */
-struct counted {
-    int64_t made;  /* allocations so far */
-    int64_t alive; /* not yet freed */
-    int64_t fail;  /* the number of the one that fails; 0: none */
-};
-
 /* A transport on a mesh of all processes; `memory` NULL: malloc. */
-struct syi_mpi *open_transport(sy_mesh mesh, struct counted *memory);
+struct syi_mpi *open_transport(sy_mesh mesh, struct allocator *memory);
 /* Closes it; fails when memory is left. */
-void close_transport(struct syi_mpi *mpi, struct counted *memory);
-
-void *counted_alloc(void *user, size_t bytes);
-void counted_free(void *user, void *ptr);
+void close_transport(struct syi_mpi *mpi, struct allocator *memory);
 
 int position_of(sy_mesh mesh, sy_axis axis, int device);
 int device_at(sy_mesh mesh, sy_axis axis, int device, int position);

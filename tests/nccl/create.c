@@ -2,6 +2,7 @@
  * Creation over NCCL: a mistake of one process is an error of all, in the same words; one that never comes is found.
  */
 #include "ranks_nccl.h"
+#include "support_memory.h"
 
 struct attempt {
     const char *name;
@@ -34,24 +35,12 @@ static void half_an_allocator(sy_mesh *mesh, sy_nccl_options *options)
     options->comm.dealloc = NULL;
 }
 
-static void *no_memory(void *user, size_t bytes)
-{
-    (void)user;
-    (void)bytes;
-    return NULL;
-}
-
 /* The first call is the transport's, and fails; what follows is for the answer. */
-static void *no_first_memory(void *user, size_t bytes)
-{
-    int *const calls = user;
-    return (*calls)++ == 0 ? no_memory(NULL, bytes) : malloc(bytes);
-}
-
 static void no_transport(sy_mesh *mesh, sy_nccl_options *options)
 {
+    struct allocator *const a = options->comm.alloc_user;
     (void)mesh;
-    options->comm.alloc = no_first_memory;
+    a->fail_at = 1;
 }
 
 static void negative_blocks(sy_mesh *mesh, sy_nccl_options *options)
@@ -90,30 +79,16 @@ static const struct attempt attempts[] = {
     {"too many requests", too_many_requests, SY_ERR_VALUE, "max_inflight is 1000"},
 };
 
-static void *plain_alloc(void *user, size_t bytes)
-{
-    ++*(int *)user;
-    return malloc(bytes);
-}
-
-static void plain_free(void *user, void *data)
-{
-    (void)user;
-    free(data);
-}
-
 static void test_attempt(void **state)
 {
     const struct attempt *const a = *state;
     for (int guilty = 0; guilty < n_ranks; guilty++) {
         char text[600] = "";
-        int calls = 0;
+        struct allocator memory = {0};
         sy_mesh mesh = {1, n_ranks};
-        sy_nccl_options options = {.comm = {.alloc = plain_alloc,
-                                            .dealloc = plain_free,
-                                            .alloc_user = &calls,
-                                            .error = text,
-                                            .error_bytes = sizeof text}};
+        sy_nccl_options options = {.comm = limited_options(&memory)};
+        options.comm.error = text;
+        options.comm.error_bytes = sizeof text;
         if (this_rank == guilty)
             a->make(&mesh, &options);
         sy_comm *comm = (sy_comm *)(void *)&mesh;
@@ -127,25 +102,6 @@ static void test_attempt(void **state)
 
 #ifdef SWITCHYARD_TESTS_FAKE_NCCL_H
 /* ---- What fails in one process ------------------------------------------------------------------------- */
-
-struct allocator {
-    int left, live; /* calls that succeed, if not negative; blocks that are not freed */
-};
-
-static void *limited_alloc(void *user, size_t bytes)
-{
-    struct allocator *const a = user;
-    void *const made = a->left == 0 ? NULL : malloc(bytes);
-    a->left -= a->left >= 0;
-    a->live += made != NULL;
-    return made;
-}
-
-static void limited_free(void *user, void *data)
-{
-    ((struct allocator *)user)->live -= data != NULL;
-    free(data);
-}
 
 /* From the first on: without a stream, two events and pinned memory a process cannot answer. */
 static const struct failure {
@@ -167,12 +123,10 @@ static void test_failure(void **state)
         const bool memory = strcmp(f->what, "memory") == 0;
         for (int n = f->first; status != SY_OK; n++) {
             char text[600] = "";
-            struct allocator a = {memory && this_rank == guilty ? n - 1 : -1, 0};
-            const sy_nccl_options options = {.comm = {.alloc = limited_alloc,
-                                                      .dealloc = limited_free,
-                                                      .alloc_user = &a,
-                                                      .error = text,
-                                                      .error_bytes = sizeof text}};
+            struct allocator a = {.fail_at = memory && this_rank == guilty ? n : 0, .fail_all_after = true};
+            sy_nccl_options options = {.comm = limited_options(&a)};
+            options.comm.error = text;
+            options.comm.error_bytes = sizeof text;
             const int before = fake_nccl_live();
             sy_comm *comm = NULL;
             fake_nccl_fail(f->what, this_rank == guilty ? n : 0);

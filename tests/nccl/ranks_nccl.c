@@ -5,6 +5,8 @@
  */
 #include "ranks_nccl.h"
 
+#include "support_memory.h"
+
 #include "transports/nccl/transport.h"
 
 #include <sched.h>
@@ -139,23 +141,12 @@ sy_status ranks_comm(sy_comm **comm, sy_mesh mesh, const sy_comm_options *option
     return sy_comm_create_nccl(comm, ranks_nccl, mesh, &o);
 }
 
-static void *plain_alloc(void *user, size_t bytes)
-{
-    (void)user;
-    return malloc(bytes);
-}
-
-static void plain_free(void *user, void *data)
-{
-    (void)user;
-    free(data);
-}
-
 sy_transport ranks_transport(sy_mesh mesh)
 {
+    static struct allocator usual;
     struct syi_nccl *made = NULL;
     char sentence[SYI_SENTENCE] = "";
-    const sy_nccl_options o = {.comm = {.alloc = plain_alloc, .dealloc = plain_free}};
+    const sy_nccl_options o = {.comm = limited_options(&usual)};
     const sy_status status = syi_nccl_open(&made, ranks_nccl, mesh, &o, SY_OK, sentence);
     if (status != SY_OK)
         fail_msg("%s: %s", sy_status_name(status), sentence);

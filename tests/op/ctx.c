@@ -2,7 +2,7 @@
  * Contexts: creation and its rejections, names, the error sentence and fault, lent workspace, argument structs of older
  * and newer callers, tracing. Threads, allocation and floating-point control are in ctx_threads.c.
  */
-#include "support.h"
+#include "support_memory.h"
 
 /* ---- Creation ----------------------------------------------------------------------------------------------- */
 
@@ -52,18 +52,6 @@ static void rejected_creation(sy_ctx_options options, sy_status want, const char
     assert_null(ctx);
 }
 
-static void *some_alloc(void *user, size_t bytes)
-{
-    (void)user;
-    return malloc(bytes);
-}
-
-static void some_free(void *user, void *ptr)
-{
-    (void)user;
-    free(ptr);
-}
-
 static void negative_threads(void **state)
 {
     (void)state;
@@ -80,8 +68,8 @@ static void unknown_isa(void **state)
 static void alloc_without_dealloc(void **state)
 {
     (void)state;
-    rejected_creation((sy_ctx_options){.alloc = some_alloc}, SY_ERR_NULL, "dealloc");
-    rejected_creation((sy_ctx_options){.dealloc = some_free}, SY_ERR_NULL, "alloc");
+    rejected_creation((sy_ctx_options){.alloc = limited_alloc}, SY_ERR_NULL, "dealloc");
+    rejected_creation((sy_ctx_options){.dealloc = limited_free}, SY_ERR_NULL, "alloc");
 }
 
 /* Never past the end, always terminated; a buffer of no bytes is not touched. */

@@ -5,7 +5,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "case/made.h"
-#include "support.h"
+#include "support_memory.h"
 
 #include <fenv.h>
 #include <pthread.h>
@@ -197,49 +197,29 @@ static void forked_child_finishes_with_its_own_context(void **state)
 
 /* ---- Allocation --------------------------------------------------------------------------------------------- */
 
-struct counter {
-    int allocations, live;
-};
-
-static void *count_alloc(void *user, size_t bytes)
-{
-    struct counter *c = user;
-    c->allocations++;
-    c->live++;
-    return malloc(bytes);
-}
-
-static void count_free(void *user, void *ptr)
-{
-    struct counter *c = user;
-    if (ptr != NULL)
-        c->live--;
-    free(ptr);
-}
-
 /* The first call of a shape may allocate; the second may not, queries neither. */
 static void warm_calls_allocate_nothing(void **state)
 {
     const int index = (int)(uintptr_t)*state;
-    struct counter counter = {0};
+    struct allocator counter = {0};
     struct test_call call, small;
     sy_query query;
     sy_ctx *ctx = NULL;
     const sy_ctx_options options = {
-        .threads = 3, .alloc = count_alloc, .dealloc = count_free, .alloc_user = &counter};
+        .threads = 3, .alloc = limited_alloc, .dealloc = limited_free, .alloc_user = &counter};
     assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
     assert_true(counter.live > 0);
     test_call_make(&call, index, true);
     test_call_make(&small, index, false);
     expect_status(ctx, test_call_run(ctx, &call), SY_OK);
     expect_status(ctx, test_call_run(ctx, &small), SY_OK); /* it may have other options */
-    const int warm = counter.allocations;
+    const int warm = counter.calls;
     for (int i = 0; i < 3; i++) {
         expect_status(ctx, test_call_run(ctx, &call), SY_OK);
         expect_status(ctx, test_call_run(ctx, &small), SY_OK);
         expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
     }
-    assert_int_equal(counter.allocations, warm);
+    assert_int_equal(counter.calls, warm);
     test_call_free(&call);
     test_call_free(&small);
     sy_ctx_destroy(ctx);

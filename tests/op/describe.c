@@ -1,7 +1,6 @@
 /*
  * The operators by number and by name: lookups, calls by description, and what is rejected.
  */
-#include "mesh_cases.h"
 #include "support.h"
 
 #include <ctype.h>
@@ -355,46 +354,13 @@ static void rows_that_depend(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void meshes_by_description(void **state)
-{
-    (void)state;
-    const sy_mesh meshes[] = {{1, 1}, {2, 2}};
-    sy_ctx *ctx = test_ctx(1, NULL);
-    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
-        sy_comm *comm = NULL;
-        char why[256] = "";
-        assert_int_equal(sy_comm_create_local(&comm, meshes[i], NULL), SY_OK);
-        for (int number = 0; number < 60; number++) {
-            struct mesh_case m;
-            sy_routing *routing = NULL;
-            mesh_case_random(&m, meshes[i], number);
-            assert_int_equal(sy_routing_create(ctx, comm, &routing), SY_OK);
-            for (int k = 0; k < 4; k++) {
-                struct mesh_call *call = k < 2 ? mesh_dispatch_new(comm, &m, routing)
-                                               : mesh_combine_new(comm, &m, k == 2 ? NULL : routing);
-                call->dispatch.reuse_routing = k == 1;
-                expect_status(ctx, mesh_call_described(ctx, comm, call), SY_OK);
-                expect_status(ctx, mesh_call_run(ctx, comm, call), SY_OK);
-                if (!mesh_call_check(call, why, sizeof why) && k != 1)
-                    fail_msg("case %d: %s", number, why);
-                mesh_call_free(call);
-            }
-            sy_routing_destroy(routing);
-            mesh_case_free(&m);
-        }
-        sy_comm_destroy(comm);
-    }
-    sy_ctx_destroy(ctx);
-}
-
 TEST_GROUP(describe)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_and_names),     cmocka_unit_test(types_and_kinds),
-        cmocka_unit_test(what_is_no_operator),   cmocka_unit_test(shorter_and_longer_structs),
-        cmocka_unit_test(outputs_that_depend),   cmocka_unit_test(texts_can_be_executed),
-        cmocka_unit_test(any_operator),          cmocka_unit_test(rows_that_depend),
-        cmocka_unit_test(meshes_by_description),
+        cmocka_unit_test(numbers_and_names),   cmocka_unit_test(types_and_kinds),
+        cmocka_unit_test(what_is_no_operator), cmocka_unit_test(shorter_and_longer_structs),
+        cmocka_unit_test(outputs_that_depend), cmocka_unit_test(texts_can_be_executed),
+        cmocka_unit_test(any_operator),        cmocka_unit_test(rows_that_depend),
     };
     return cmocka_run_group_tests_name("op_describe", tests, NULL, NULL);
 }

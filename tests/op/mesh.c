@@ -179,7 +179,7 @@ static void creation_without_memory(void **state)
         struct allocator a = {.fail_at = n};
         sy_comm *comm = NULL;
         sy_routing *routing = NULL;
-        const sy_comm_options options = {.alloc = limited_alloc, .dealloc = limited_free, .alloc_user = &a};
+        const sy_comm_options options = limited_options(&a);
         const sy_status status = sy_comm_create_local(&comm, (sy_mesh){2, 3}, &options);
         assert_true(status == (comm != NULL ? SY_OK : SY_ERR_NOMEM));
         if (comm != NULL) {

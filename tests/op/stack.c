@@ -44,9 +44,10 @@ struct planes {
     sy_kv_plane more[PLANES - 1], caches[PLANES - 1]; /* rows too; for kv_blocks */
     sy_kv_format format;
     sy_kv_layout layout;
-    bool packed;
     unsigned char *memory;
     int32_t index[ROWS], page[BLOCKS], pair[2 * BLOCKS], ends[2];
+    const sy_op_info *op;
+    union test_args args;
     sy_ctx *ctx;
     sy_status status;
     sy_query query;
@@ -59,16 +60,16 @@ static void planes_make(struct planes *p, enum rows_kind kind)
     static int64_t by_head[] = {ROWS, 2, WIDTH / 2}, parts[] = {ROWS, 2};
     static int64_t many[] = {ROWS}, one_table[] = {1, BLOCKS}, two[] = {BLOCKS / 2, 2}, ends[] = {2};
     const size_t bytes = (size_t)ROWS * WIDTH * 4;
+    const bool packed = kind == PACKED;
     memset(p, 0, sizeof *p);
     p->layout = kind == HEADS ? SY_KV_HND : SY_KV_NHD;
-    p->packed = kind == PACKED;
     p->memory = calloc(3 * PLANES, bytes);
     assert_non_null(p->memory);
     assert_int_equal(sy_kv_format_named("int8", &p->format), SY_OK);
     for (int i = 0; i < PLANES; i++) {
         unsigned char *at = p->memory + 3 * (size_t)i * bytes;
         p->cache[i] =
-            sy_tensor(at, p->packed ? SY_I8 : SY_F32, kind == HEADS ? 4 : 2, kind == HEADS ? heads : flat);
+            sy_tensor(at, packed ? SY_I8 : SY_F32, kind == HEADS ? 4 : 2, kind == HEADS ? heads : flat);
         p->rows[i] = sy_tensor(at + bytes, SY_F32, kind == HEADS ? 3 : 2, kind == HEADS ? by_head : flat);
         p->scale[i] = sy_tensor(at + 2 * bytes, SY_F32, 2, parts);
         if (i > 0)
@@ -76,8 +77,8 @@ static void planes_make(struct planes *p, enum rows_kind kind)
         if (i > 0)
             p->more[i - 1] = (sy_kv_plane){.cache = &p->cache[i],
                                            .rows = &p->rows[i],
-                                           .format = p->packed ? &p->format : NULL,
-                                           .scale = p->packed ? &p->scale[i] : NULL};
+                                           .format = packed ? &p->format : NULL,
+                                           .scale = packed ? &p->scale[i] : NULL};
     }
     for (int i = 0; i < ROWS; i++) /* neighbours, and rows that are none */
         p->index[i] = i < ROWS / 2 ? i : ROWS - 1 - (i - ROWS / 2);
@@ -92,82 +93,56 @@ static void planes_make(struct planes *p, enum rows_kind kind)
     p->cu_lens = sy_tensor(p->ends, SY_I32, 1, ends);
 }
 
-static void gather(void *data)
+/* The arguments of an operator, by their names; those it has not are left out. */
+static void planes_call(struct planes *p, const char *op, bool packed)
 {
-    struct planes *p = data;
-    const sy_kv_gather_args args = {.cache = &p->cache[0],
-                                    .indices = &p->indices,
-                                    .block_table = &p->table,
-                                    .block_size = BLOCK_SIZE,
-                                    .layout = p->layout,
-                                    .planes = p->more,
-                                    .plane_bytes = sizeof(sy_kv_plane),
-                                    .num_planes = SY_KV_MAX_PLANES,
-                                    .format = p->packed ? &p->format : NULL,
-                                    .scale = p->packed ? &p->scale[0] : NULL,
-                                    .out = &p->rows[0]};
-    p->status = sy_kv_gather_query(p->ctx, &args, &p->query);
-    if (p->status == SY_OK)
-        p->status = sy_kv_gather(p->ctx, &args);
+    const bool blocks = strcmp(op, "kv_blocks") == 0; /* whose src is another cache */
+    const DLTensor *const cache = &p->cache[0], *const rows = &p->rows[0], *const indices = &p->indices,
+                          *const table = &p->table, *const pairs = &p->pairs, *const cu_lens = &p->cu_lens,
+                          *const scale = packed ? &p->scale[0] : NULL, *const src = blocks ? NULL : rows;
+    const sy_kv_format *const format = packed ? &p->format : NULL;
+    const sy_kv_plane *const planes = blocks ? p->caches : p->more;
+    const size_t plane_bytes = sizeof *planes;
+    const int64_t num_planes = SY_KV_MAX_PLANES, block_size = BLOCK_SIZE;
+    const bool check_unique = true;
+    const struct {
+        const char *name;
+        const void *value;
+        size_t bytes;
+    } fields[] = {{"cache", &cache, sizeof cache},
+                  {"src", &src, sizeof src},
+                  {"out", &rows, sizeof rows},
+                  {"indices", &indices, sizeof indices},
+                  {"slots", &indices, sizeof indices},
+                  {"block_table", &table, sizeof table},
+                  {"pairs", &pairs, sizeof pairs},
+                  {"cu_lens", &cu_lens, sizeof cu_lens},
+                  {"scale", &scale, sizeof scale},
+                  {"format", &format, sizeof format},
+                  {"planes", &planes, sizeof planes},
+                  {"plane_bytes", &plane_bytes, sizeof plane_bytes},
+                  {"num_planes", &num_planes, sizeof num_planes},
+                  {"block_size", &block_size, sizeof block_size},
+                  {"layout", &p->layout, sizeof p->layout},
+                  {"check_unique", &check_unique, sizeof check_unique}};
+    p->op = sy_op_find(op);
+    for (int i = 0; i < p->op->n_fields; i++)
+        for (size_t k = 0; k < COUNT_OF(fields); k++)
+            if (strcmp(sy_op_field(p->op, i)->name, fields[k].name) == 0)
+                memcpy((char *)&p->args + sy_op_field(p->op, i)->offset, fields[k].value, fields[k].bytes);
 }
 
-static void scatter(void *data)
+static void ask_and_call(void *data)
 {
-    struct planes *p = data;
-    const sy_kv_scatter_args args = {.src = &p->rows[0],
-                                     .slots = &p->indices,
-                                     .cache = &p->cache[0],
-                                     .layout = p->layout,
-                                     .planes = p->more,
-                                     .plane_bytes = sizeof(sy_kv_plane),
-                                     .num_planes = SY_KV_MAX_PLANES,
-                                     .format = p->packed ? &p->format : NULL,
-                                     .scale = p->packed ? &p->scale[0] : NULL,
-                                     .check_unique = true};
-    p->status = sy_kv_scatter_query(p->ctx, &args, &p->query);
+    struct planes *const p = data;
+    p->status = sy_call_query(p->ctx, p->op, &p->args, p->op->args_bytes, &p->query);
     if (p->status == SY_OK)
-        p->status = sy_kv_scatter(p->ctx, &args);
-}
-
-static void ragged(void *data)
-{
-    struct planes *p = data;
-    const sy_kv_ragged_args args = {.cache = &p->cache[0],
-                                    .block_table = &p->table,
-                                    .cu_lens = &p->cu_lens,
-                                    .block_size = BLOCK_SIZE,
-                                    .layout = p->layout,
-                                    .planes = p->more,
-                                    .plane_bytes = sizeof(sy_kv_plane),
-                                    .num_planes = SY_KV_MAX_PLANES,
-                                    .format = p->packed ? &p->format : NULL,
-                                    .scale = p->packed ? &p->scale[0] : NULL,
-                                    .out = &p->rows[0]};
-    p->status = sy_kv_ragged_query(p->ctx, &args, &p->query);
-    if (p->status == SY_OK)
-        p->status = sy_kv_ragged(p->ctx, &args);
-}
-
-static void blocks(void *data)
-{
-    struct planes *p = data;
-    const sy_kv_blocks_args args = {.cache = &p->cache[0],
-                                    .pairs = &p->pairs,
-                                    .block_size = BLOCK_SIZE,
-                                    .planes = p->caches,
-                                    .plane_bytes = sizeof(sy_kv_plane),
-                                    .num_planes = SY_KV_MAX_PLANES};
-    p->status = sy_kv_blocks_query(p->ctx, &args, &p->query);
-    if (p->status == SY_OK)
-        p->status = sy_kv_blocks(p->ctx, &args);
+        p->status = sy_call(p->ctx, p->op, &p->args, p->op->args_bytes);
 }
 
 static void many_planes(void **state)
 {
-    static const struct {
-        const char *name;
-        void (*run)(void *data);
-    } ops[] = {{"kv_gather", gather}, {"kv_scatter", scatter}, {"kv_ragged", ragged}, {"kv_blocks", blocks}};
+    static const char *const ops[] = {"kv_gather", "kv_scatter", "kv_ragged", "kv_blocks"};
     static const char *const kinds[] = {"of plain rows", "of heads", "of packed rows"};
     struct planes *p = malloc(sizeof *p);
     struct deepest most = {0};
@@ -178,12 +153,13 @@ static void many_planes(void **state)
         for (int kind = 0; kind < ROWS_KINDS_OF_CACHE; kind++)
             for (size_t op = 0; op < COUNT_OF(ops); op++) {
                 planes_make(p, (enum rows_kind)kind);
+                planes_call(p, ops[op], kind == PACKED);
                 p->ctx = ctx;
-                note(&most, stack_of(ops[op].run, p), ops[op].name, kinds[kind]);
+                note(&most, stack_of(ask_and_call, p), ops[op], kinds[kind]);
                 expect_status(ctx, p->status, SY_OK);
                 p->rows[PLANES - 1].data = p->cache[3].data; /* the last one is compared, too */
                 p->cache[PLANES - 1].data = p->cache[3].data;
-                note(&most, stack_of(ops[op].run, p), ops[op].name, "overlap");
+                note(&most, stack_of(ask_and_call, p), ops[op], "overlap");
                 expect_status(ctx, p->status, SY_ERR_ALIAS);
                 free(p->memory);
             }

@@ -124,24 +124,30 @@ struct call {
     void (*done)(struct call *c);
 };
 
-/* One change to a call that is laid out; the fields of a row of a table. */
+/* One change to a call that is laid out. */
 enum spoil_kind {
     SPOIL_NOTHING,
     SPOIL_MISSING,  /* the tensor is NULL */
+    SPOIL_LIKE,     /* it is given, as tensor `other` */
     SPOIL_NO_SHAPE, /* its shape is NULL */
     SPOIL_NO_DATA,  /* its data is NULL */
     SPOIL_TYPE,     /* its type is `type` */
     SPOIL_RANK,     /* its rank is `value`, new extents are 1 */
     SPOIL_EXTENT,   /* extent d is `value` */
+    SPOIL_SHAPE,    /* rank and extents are `other`, without strides */
     SPOIL_STRIDE,   /* stride d is `value` */
+    SPOIL_STRIDES,  /* the strides are `other` */
     SPOIL_DEVICE,   /* its device type is `value` */
     SPOIL_OVER,     /* it begins `value` bytes into tensor `other` */
     SPOIL_NUMBER,   /* number d of its contents is `value` */
-    SPOIL_SCALAR,   /* the scalar is `value` */
+    SPOIL_SCALAR,   /* the scalar is `value`, or the word `other` */
     SPOIL_REAL,     /* the float scalar is `real` */
-    SPOIL_FORMAT, /* the format has `value` at byte d; or `type` there, where it has bits; or `real`, with `field` */
-    SPOIL_CALL /* `with` changes it */
+    SPOIL_FORMAT,   /* the format has `value` at byte d */
+    SPOIL_FORMAT_TYPE,
+    SPOIL_FORMAT_REAL,
+    SPOIL_ONLY /* no other tensors than `other`, and no scalars */
 };
+enum { EVERY_DEVICE = -1 };
 struct spoil {
     enum spoil_kind kind;
     const char *field, *other;
@@ -149,60 +155,33 @@ struct spoil {
     int64_t value;
     double real;
     DLDataType type;
-    void (*with)(struct call *c);
     int device, other_device; /* of a mesh: whose field, and whose `other` */
 };
 
-/* What the call `line` (NULL: the case's `small`) must be rejected with after one spoil, or two; SY_OK: it is accepted,
-   with the result of the oracle. */
+/* What the call `line` (NULL: the case's `small`) must be rejected with after a change; SY_OK: it is accepted, with the result
+   of the oracle. A change is words, one after the other:
+
+       k=7  factor=1e18  rule=hash  row_format=-  format.q_off=-1      a scalar, none, a member of the format
+       out=-  cache.1=-  src=cache                                    a tensor is missing, that of plane 1, is another one
+       x.shape[0]=2^31  x.shape=[2^62+1,5]  x.shape=-                  extents, without strides; no shape
+       x.strides[1]=2  x.strides=[7,1]  x.ndim=3  x.dtype=f16  x.device=8
+       x.data[7]=24  x.data=y+4  x.data=-                              contents, memory of y from byte 4 on, none
+       a,b.shape[1]=3  *.data=-  outputs=-                             two tensors, all, all outputs
+       x@1.shape[0]=3  x@*.ndim=2                                      of a mesh: on device 1, on every device
+       only=x,y                                                        nothing else is given */
+#pragma GCC diagnostic ignored "-Wmissing-field-initializers" /* rows end with what is not zero */
 struct rejection {
-    const char *name;
-    struct spoil spoil, second;
+    const char *change;
     sy_status want;
-    const char
-        *blame; /* arguments that the fault may name, separated by '|'; NULL: spoil.field; "": not compared */
     const char *found, *wanted; /* parts of the sentence; NULL: not compared */
-    sy_fault_code code;         /* 0: any */
-    int64_t numbers[2];         /* value and limit of the fault; both 0: not compared */
-    bool inputs;                /* the query rejects it too, without outputs and data */
+    const char *
+        blame; /* arguments that the fault may name, separated by '|'; NULL: the first that is changed; "": not compared */
+    void (*with)(struct call *c); /* another change, after the words */
+    sy_fault_code code;           /* 0: any */
+    int64_t numbers[2];           /* value and limit of the fault; both 0: not compared */
+    bool late;                    /* of inputs and scalars: the query without outputs does not reject it */
     const char *line;
 };
-#define NO_TENSOR(x) .spoil = {.kind = SPOIL_MISSING, .field = x}, .want = SY_ERR_NULL
-#define NO_DATA(x) .spoil = {.kind = SPOIL_NO_DATA, .field = x}, .want = SY_ERR_NULL
-#define BAD_TYPE(x, ...) \
-    .spoil = {.kind = SPOIL_TYPE, .field = x, .type = {__VA_ARGS__}}, .want = SY_ERR_DTYPE
-#define BAD_RANK(x, n, text, right) \
-    .spoil = {.kind = SPOIL_RANK, .field = x, .value = n}, .want = SY_ERR_SHAPE, .found = text, \
-    .wanted = right
-#define BAD_EXTENT(x, dim, n, text, right) \
-    .spoil = {.kind = SPOIL_EXTENT, .field = x, .d = dim, .value = n}, .want = SY_ERR_SHAPE, .found = text, \
-    .wanted = right
-/* An extent that only other rules limit. */
-#define BAD_SIZE(x, dim, n, status, text, right) \
-    .spoil = {.kind = SPOIL_EXTENT, .field = x, .d = dim, .value = n}, .want = status, .found = text, \
-    .wanted = right
-#define BAD_STRIDE(x, dim, n, text, right) \
-    .spoil = {.kind = SPOIL_STRIDE, .field = x, .d = dim, .value = n}, .want = SY_ERR_STRIDE, .found = text, \
-    .wanted = right
-#define BAD_DEVICE(x, n) .spoil = {.kind = SPOIL_DEVICE, .field = x, .value = n}, .want = SY_ERR_DEVICE
-#define BAD_OVER(x, y, n) \
-    .spoil = {.kind = SPOIL_OVER, .field = x, .value = n, .other = y}, .want = SY_ERR_ALIAS, .blame = x "|" y
-#define BAD_NUMBER(x, i, n, status, text, right) \
-    .spoil = {.kind = SPOIL_NUMBER, .field = x, .d = i, .value = n}, .want = status, .found = text, \
-    .wanted = right
-#define BAD_SCALAR(x, n, status, names, text, right) \
-    .spoil = {.kind = SPOIL_SCALAR, .field = x, .value = n}, .want = status, .blame = names, .found = text, \
-    .wanted = right
-#define BAD_REAL(x, n, text, right) \
-    .spoil = {.kind = SPOIL_REAL, .field = x, .real = n}, .want = SY_ERR_VALUE, .found = text, .wanted = right
-#define BAD_FORMAT(member, n, text, right) \
-    .spoil = {.kind = SPOIL_FORMAT, .d = offsetof(sy_row_format, member), .value = n}, .want = SY_ERR_VALUE, \
-    .blame = "format|row_format", .found = text, .wanted = right, .inputs = true
-#define BAD_FORMAT_TYPE(member, text, right, ...) \
-    .spoil = {.kind = SPOIL_FORMAT, .d = offsetof(sy_row_format, member), .type = {__VA_ARGS__}}, \
-    .want = SY_ERR_VALUE, .blame = "format|row_format", .found = text, .wanted = right, .inputs = true
-#define BAD_CALL(f, status, names, text, right) \
-    .spoil = {.kind = SPOIL_CALL, .with = f}, .want = status, .blame = names, .found = text, .wanted = right
 
 struct op_case {
     const char *name;
@@ -213,7 +192,7 @@ struct op_case {
     const char *shapes[CASE_LINES]; /* calls of particular sizes: compared with the oracle like random ones */
     const char *lines[CASE_LINES];  /* large ones, not on devices */
     const struct rejection *rejections,
-        *ladder;             /* both end with a row without name; a ladder is in the documented order */
+        *ladder;             /* both end with a row without change; a ladder is in the documented order */
     const char *own_extents; /* tensors whose extents only the case's own rows spoil: " field field " */
     const char *unchecked;   /* fields of which no rejection follows from the description: " field field " */
     const char *rejected;    /* a word of an enum that no call accepts */
@@ -376,11 +355,12 @@ void call_untouched(struct call *c, sy_ctx *ctx);               /* not a byte ch
 uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
 void call_apply(struct call *c, const struct spoil *s);
+void call_change(struct call *c, const char *words); /* of struct rejection; NULL: none */
+const char *call_read(struct call *c, const char *text,
+                      struct spoil *s); /* the first word; returns those after it */
 struct operand *case_field_on(struct call *c, const char *field, int device); /* of a mesh */
 void operand_over(struct operand *x, const struct operand *y, int64_t by); /* lies on it, from this byte on */
 const sy_field_info *case_format_field(const struct call *c);              /* NULL: it has none */
-void call_reshape(struct call *c, const char *field, int64_t d0,
-                  int64_t d1);                                           /* on paper, where it is given */
 bool extent_of(const struct call *c, const char **text, int64_t *value); /* the next extent of a shape text */
 const char *shape_form(const struct operand *x);                         /* its form of this rank; "": none */
 

@@ -107,18 +107,14 @@ static void oracle(struct call *c)
 }
 
 static const struct rejection rejections[] = {
-    {"powers of f32", BAD_FORMAT_TYPE(scale_type, "scale_type f32", "f8_e8m0", 2, 32, 1)},
-    {"scales one group short", BAD_EXTENT("scales", 1, 1, "[3,1]", "[3,2]"), .inputs = true},
-    {"scales one row long", BAD_EXTENT("scales", 0, 4, "[4,2]", "[3,2]"), .inputs = true},
-    {"layout 3", BAD_SCALAR("scale_layout", 3, SY_ERR_VALUE, NULL, "is 3", "0 to 2: ROW, COL, SWIZZLE"),
-     .inputs = true},
-    {"scales by rows with COL",
-     BAD_SCALAR("scale_layout", SY_SCALE_COL, SY_ERR_SHAPE, "scales", "[3,2]", "[1,4,4]"), .inputs = true},
-    {"scales by rows with SWIZZLE",
-     BAD_SCALAR("scale_layout", SY_SCALE_SWIZZLE, SY_ERR_SHAPE, "scales", "[3,2]", "[1,1,512]"),
-     .inputs = true},
-    {"no global scale", NO_TENSOR("global_scale"), .inputs = true, .line = "format=nvfp4 rows=3 groups=2"},
-    {.name = NULL},
+    {"format.scale_type=f32", SY_ERR_VALUE, "scale_type f32", "f8_e8m0"},
+    {"scales.shape[1]=1", SY_ERR_SHAPE, "[3,1]", "[3,2]"},
+    {"scales.shape[0]=4", SY_ERR_SHAPE, "[4,2]", "[3,2]"},
+    {"scale_layout=3", SY_ERR_VALUE, "is 3", "0 to 2: ROW, COL, SWIZZLE"},
+    {"scale_layout=col", SY_ERR_SHAPE, "[3,2]", "[1,4,4]", .blame = "scales"},
+    {"scale_layout=swizzle", SY_ERR_SHAPE, "[3,2]", "[1,1,512]", .blame = "scales"},
+    {"global_scale=-", SY_ERR_NULL, .line = "format=nvfp4 rows=3 groups=2"},
+    {.change = NULL},
 };
 
 const struct op_case case_dequantize_rows = {

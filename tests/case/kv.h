@@ -73,23 +73,12 @@ struct gather_case kv_find_pages(struct call *c, int64_t block_size, int64_t row
 #define KV_PAGES "TABLE_SHORT", "past counts", "padding", "several rows of a sequence"
 /* Of a line of 3 index rows of 5, 2 table rows of 8, req_id, counts, seq_lens. */
 #define KV_PAGE_REJECTIONS \
-    {"no table", NO_TENSOR("block_table"), .wanted = "page_indices and indptr", .inputs = true}, \
-        {"req_id one short", BAD_EXTENT("req_id", 0, 2, "[2]", "[3]"), .inputs = true}, \
-        {"counts one long", BAD_EXTENT("counts", 0, 4, "[4]", "[3]"), .inputs = true}, \
-        {"seq_lens one short", BAD_EXTENT("seq_lens", 0, 2, "[2]", "[3]"), .inputs = true}, \
-        {"as many tables as rows", \
-         .spoil = {.kind = SPOIL_MISSING, .field = "req_id"}, \
-         .want = SY_ERR_SHAPE, \
-         .blame = "block_table", \
-         .found = "2 rows", \
-         .wanted = "3, one for each row of indices", \
-         .inputs = true}, \
-        {"block_size 0", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, "0", "1 or more"), \
-         .code = SY_FAULT_BAD_BLOCK_SIZE, .numbers = {0, 1}, .inputs = true}, \
+    {"block_table=-", SY_ERR_NULL, NULL, "page_indices and indptr"}, \
+        {"req_id.shape[0]=2", SY_ERR_SHAPE, "[2]", "[3]"}, \
+        {"req_id=-", SY_ERR_SHAPE, "2 rows", "3, one for each row of indices", .blame = "block_table"}, \
+        {"block_size=0", SY_ERR_VALUE, "0", "1 or more", .code = SY_FAULT_BAD_BLOCK_SIZE, .numbers = {0, 1}}, \
     { \
-        "2^64 tokens of a row", \
-            BAD_SCALAR("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table", "8 columns", "2^63"), \
-            .inputs = true \
+        "block_size=2^61", SY_ERR_OVERFLOW, "8 columns", "2^63", .blame = "block_table" \
     }
 
 /* Puts numbers that may be wrong into these tensors, up to three. */

@@ -106,64 +106,44 @@ static void oracle(struct call *c)
 #define LINE "f16 blocks=6 S=2 D=4 N=3"
 #define TWO "f16 two blocks=6 to=4 S=2 D=4 N=3"
 
-static void no_array(struct call *c)
-{
-    ((sy_kv_blocks_args *)case_args(c))->planes = NULL;
-}
-
-static void both_forms(struct call *c)
-{
-    sy_kv_blocks_args *const a = case_args(c);
-    a->src = a->cache;
-}
-
 static void dst_in_plane(struct call *c)
 {
     c->planes[0].rows = c->planes[0].cache;
 }
 
 static const struct rejection rejections[] = {
-    {"no cache", NO_TENSOR("cache"), .found = "is missing", .wanted = "src and dst", .inputs = true},
-    {"no dst", NO_TENSOR("dst"), .found = "is missing", .line = TWO},
-    {"no src", NO_TENSOR("src"), .found = "is missing", .inputs = true, .line = TWO},
-    {"cache and src", BAD_CALL(both_forms, SY_ERR_VALUE, "src", "beside cache", NULL), .inputs = true},
-    {"no array of planes", BAD_CALL(no_array, SY_ERR_NULL, "planes", "1", NULL), .inputs = true,
-     .line = LINE " planes=1"},
-    {"no cache of a plane", NO_TENSOR("cache.1"), .blame = "cache", .found = "plane 1 is missing",
-     .inputs = true, .line = LINE " planes=1"},
-    {"dst in a plane of one cache", BAD_CALL(dst_in_plane, SY_ERR_VALUE, "dst", "plane 1", NULL),
-     .inputs = true, .line = LINE " planes=1"},
-    {"a plane of fewer blocks", BAD_EXTENT("cache.1", 0, 5, "plane 1 has 5 blocks", "6"), .blame = "cache",
-     .inputs = true, .line = LINE " planes=1"},
-    {"a plane of more blocks in dst", BAD_EXTENT("dst.1", 0, 5, "dst of plane 1 has 5 blocks", "4"),
-     .blame = "dst", .line = TWO " planes=1"},
-    {"256 planes", BAD_SCALAR("num_planes", 256, SY_ERR_VALUE, NULL, "256", "255"), .inputs = true},
-    {"-1 planes", BAD_SCALAR("num_planes", -1, SY_ERR_VALUE, NULL, "-1", "255"), .inputs = true},
-    {"pairs of three", BAD_EXTENT("pairs", 1, 3, "[3,3]", "[3,2]"), .inputs = true},
-    {"2^32 pairs", BAD_SIZE("pairs", 0, INT64_C(1) << 32, SY_ERR_OVERFLOW, "4294967296", "2^32"),
-     .inputs = true},
-    {"blocks without elements", BAD_EXTENT("cache", 2, 0, "extent 0 in dimension 2", NULL), .inputs = true},
-    {"other blocks in dst", BAD_EXTENT("dst", 2, 5, "blocks of 10 elements", "8"), .line = TWO},
-    {"another type of dst", BAD_TYPE("dst", 4, 16, 1), .wanted = "the same", .line = TWO},
-    {"a partial block", BAD_EXTENT("cache", 0, 11, "11 rows", "whole blocks of block_size 2"), .inputs = true,
-     .line = LINE " form=1"},
-    {"rows without a block size", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, "0", "1 or more"),
-     .code = SY_FAULT_BAD_BLOCK_SIZE, .inputs = true, .line = LINE " form=1"},
-    {"rows with gaps", BAD_STRIDE("cache", 0, 5, "5", "contiguous"), .inputs = true, .line = LINE " form=1"},
-    {"blocks in pieces", BAD_STRIDE("cache", 1, 5, "5", "contiguous"), .inputs = true},
-    {"blocks that overlap", BAD_STRIDE("cache", 0, 7, "7", "8"), .inputs = true},
-    {.name = NULL},
+    {"cache=-", SY_ERR_NULL, "is missing", "src and dst"},
+    {"dst=-", SY_ERR_NULL, "is missing", .line = TWO},
+    {"src=-", SY_ERR_NULL, "is missing", .line = TWO},
+    {"src=cache", SY_ERR_VALUE, "beside cache"},
+    {"planes=-", SY_ERR_NULL, "1", .line = LINE " planes=1"},
+    {"cache.1=-", SY_ERR_NULL, "plane 1 is missing", .line = LINE " planes=1"},
+    {"", SY_ERR_VALUE, "plane 1", .blame = "dst", .with = dst_in_plane, .line = LINE " planes=1"},
+    {"cache.1.shape[0]=5", SY_ERR_SHAPE, "plane 1 has 5 blocks", "6", .line = LINE " planes=1"},
+    {"dst.1.shape[0]=5", SY_ERR_SHAPE, "dst of plane 1 has 5 blocks", "4", .line = TWO " planes=1"},
+    {"num_planes=256", SY_ERR_VALUE, "256", "255"},
+    {"num_planes=-1", SY_ERR_VALUE, "-1", "255"},
+    {"pairs.shape[0]=2^32", SY_ERR_OVERFLOW, "4294967296", "2^32"},
+    {"cache.shape[2]=0", SY_ERR_SHAPE, "extent 0 in dimension 2"},
+    {"dst.shape[2]=5", SY_ERR_SHAPE, "blocks of 10 elements", "8", .line = TWO},
+    {"dst.dtype=bf16", SY_ERR_DTYPE, NULL, "the same", .line = TWO},
+    {"cache.shape[0]=11", SY_ERR_SHAPE, "11 rows", "whole blocks of block_size 2", .line = LINE " form=1"},
+    {"block_size=0", SY_ERR_VALUE, "0", "1 or more", .code = SY_FAULT_BAD_BLOCK_SIZE, .line = LINE " form=1"},
+    {"cache.strides[0]=5", SY_ERR_STRIDE, "5", "contiguous", .line = LINE " form=1"},
+    {"cache.strides[1]=5", SY_ERR_STRIDE, "5", "contiguous"},
+    {"cache.strides[0]=7", SY_ERR_STRIDE, "7", "8"},
+    {.change = NULL},
 };
 
 /* Shapes of inputs and contents among the phases that the engine pairs. */
 static const struct rejection ladder[] = {
-    {"rank", BAD_RANK("pairs", 3, NULL, NULL)},
-    {"input shape", BAD_EXTENT("cache", 2, 0, NULL, NULL)},
-    {"value", BAD_SCALAR("num_planes", 256, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"stride", BAD_STRIDE("cache", 0, 7, NULL, NULL)},
-    {"device", BAD_DEVICE("pairs", 8)},
-    {"contents", BAD_NUMBER("pairs", 2, 6, SY_ERR_INDEX, NULL, NULL)},
-    {.name = NULL},
+    {"pairs.ndim=3", SY_ERR_SHAPE},
+    {"cache.shape[2]=0", SY_ERR_SHAPE},
+    {"num_planes=256", SY_ERR_VALUE},
+    {"cache.strides[0]=7", SY_ERR_STRIDE},
+    {"pairs.device=8", SY_ERR_DEVICE},
+    {"pairs.data[2]=6", SY_ERR_INDEX},
+    {.change = NULL},
 };
 
 const struct op_case case_kv_blocks = {

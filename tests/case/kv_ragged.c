@@ -76,40 +76,26 @@ static void oracle(struct call *c)
 #define LINE "f16 flat S=4 blocks=6 D=8 B=3 n=3 R=3 run=5 req_id seq_lens starts rest=1"
 #define PLANES "f16 kind=1 S=4 blocks=6 D=8 B=3 n=3 run=5 planes=1"
 
-static void rows_past_2_32(struct call *c)
-{
-    struct operand *const out = case_field(c, "out");
-    out->now_shape[0] = INT64_C(1) << 32;
-}
-
 static const struct rejection rejections[] = {
-    {"no table", NO_TENSOR("block_table"), .wanted = "page_indices and indptr", .inputs = true},
-    {"cu_lens without entries", BAD_EXTENT("cu_lens", 0, 0, "[0]", NULL), .inputs = true},
-    {"starts one short", BAD_EXTENT("starts", 0, 2, "[2]", "[3]"), .inputs = true},
-    {"req_id one long", BAD_EXTENT("req_id", 0, 4, "[4]", "[3]"), .inputs = true},
-    {"seq_lens one short", BAD_EXTENT("seq_lens", 0, 2, "[2]", "[3]"), .inputs = true},
-    {"out of rank 3", BAD_RANK("out", 3, ",8,1]", ",8]")},
-    {"block_size 0", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, "0", "1 or more"),
-     .code = SY_FAULT_BAD_BLOCK_SIZE, .inputs = true},
-    {"layout 2", BAD_SCALAR("layout", 2, SY_ERR_VALUE, NULL, "2", "NHD, HND"), .inputs = true},
-    {"256 planes", BAD_SCALAR("num_planes", 256, SY_ERR_VALUE, NULL, "256", "255"), .inputs = true},
-    {"2^32 rows", BAD_CALL(rows_past_2_32, SY_ERR_OVERFLOW, "out", "4294967296", "2^32")},
-    {"rows that overlap", BAD_STRIDE("cache", 0, 7, "row stride 7", "8"), .inputs = true},
-    {"a block less in a plane", BAD_EXTENT("cache.1", 0, 5, "cache of plane 1 has 20 rows", "24"),
-     .blame = "cache", .inputs = true, .line = PLANES},
-    {"blocks of 3", BAD_SCALAR("block_size", 3, SY_ERR_SHAPE, "cache", "blocks of 4 rows", "3"),
-     .inputs = true, .line = PLANES},
-    {.name = NULL},
+    {"block_table=-", SY_ERR_NULL, NULL, "page_indices and indptr"},
+    {"cu_lens.shape[0]=0", SY_ERR_SHAPE, "[0]"},
+    {"starts.shape[0]=2", SY_ERR_SHAPE, "[2]", "[3]"},
+    {"out.ndim=3", SY_ERR_SHAPE, ",8,1]", ",8]"},
+    {"block_size=0", SY_ERR_VALUE, "0", "1 or more", .code = SY_FAULT_BAD_BLOCK_SIZE},
+    {"layout=2", SY_ERR_VALUE, "2", "NHD, HND"},
+    {"num_planes=256", SY_ERR_VALUE, "256", "255"},
+    {"out.shape[0]=2^32", SY_ERR_OVERFLOW, "4294967296", "2^32"},
+    {"cache.strides[0]=7", SY_ERR_STRIDE, "row stride 7", "8"},
+    {"cache.1.shape[0]=5", SY_ERR_SHAPE, "cache of plane 1 has 20 rows", "24", .line = PLANES},
+    {"block_size=3", SY_ERR_SHAPE, "blocks of 4 rows", "3", .blame = "cache", .line = PLANES},
+    {.change = NULL},
 };
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
 static const struct rejection ladder[] = {
-    {"input shape", BAD_EXTENT("starts", 0, 2, NULL, NULL)},
-    {"value", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"overflow", BAD_CALL(rows_past_2_32, SY_ERR_OVERFLOW, "out", NULL, NULL)},
-    {"output shape", BAD_EXTENT("out", 1, 7, NULL, NULL)},
-    {"stride", BAD_STRIDE("cu_lens", 0, 2, NULL, NULL)},
-    {.name = NULL},
+    {"starts.shape[0]=2", SY_ERR_SHAPE},     {"block_size=0", SY_ERR_VALUE},
+    {"out.shape[0]=2^32", SY_ERR_OVERFLOW},  {"out.shape[1]=7", SY_ERR_SHAPE},
+    {"cu_lens.strides[0]=2", SY_ERR_STRIDE}, {.change = NULL},
 };
 
 const struct op_case case_kv_ragged = {

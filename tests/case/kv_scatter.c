@@ -75,30 +75,6 @@ static void oracle(struct call *c)
     }
 }
 
-static void rows_past_2_63(struct call *c)
-{
-    struct operand *const cache = case_field(c, "cache");
-    cache->now_shape[0] = INT64_C(1) << 62;
-    memcpy(cache->now_strides, (const int64_t[]){0, 7, 1}, 3 * sizeof *cache->now_strides);
-    cache->t.strides = cache->now_strides;
-}
-
-static void uneven_slots(struct call *c)
-{
-    struct operand *const slots = case_field(c, "slots"), *const src = case_field(c, "src");
-    memcpy(slots->now_shape, (const int64_t[]){2, 2, 2}, 3 * sizeof *slots->now_shape);
-    memcpy(slots->now_strides, (const int64_t[]){7, 2, 1}, 3 * sizeof *slots->now_strides);
-    memcpy(src->now_shape, (const int64_t[]){2, 2, 2, 7}, 4 * sizeof *src->now_shape);
-    slots->t.ndim = 3;
-    slots->t.strides = slots->now_strides;
-    src->t.ndim = 4;
-}
-
-static void no_format(struct call *c)
-{
-    ((sy_kv_scatter_args *)case_args(c))->format = NULL;
-}
-
 #define FLAT "f32 flat S=4 blocks=6 D=7 tokens=10"
 #define WITH_HEADS "bf16 hnd kind=2 S=4 blocks=6 H=4 D=5 tokens=7"
 #define PLANES "f32 kind=1 S=4 blocks=6 D=7 tokens=10 planes=2"
@@ -107,87 +83,68 @@ static void no_format(struct call *c)
 #define FP4 "nvfp4 flat S=2 blocks=3 D=16 tokens=4"
 
 static const struct rejection rejections[] = {
-    {"src of rank 3", BAD_RANK("src", 3, "[10,7,1]", "[10,7]"), .inputs = true},
-    {"slots of rank 2", BAD_RANK("slots", 2, NULL, "[10,1,7]"), .blame = "src", .inputs = true},
-    {"src one row short", BAD_EXTENT("src", 0, 9, "[9,7]", "[10,7]"), .inputs = true},
-    {"src one row long", BAD_EXTENT("src", 0, 11, "[11,7]", "[10,7]"), .inputs = true},
-    {"src one column long", BAD_EXTENT("src", 1, 8, "[10,8]", "[10,7]"), .inputs = true},
-    {"rows without bytes", BAD_EXTENT("cache", 2, 0, "extent 0 in dimension 2", NULL), .inputs = true},
-    {"rows that overlap", BAD_STRIDE("cache", 1, 6, "row stride 6", "7"), .inputs = true},
-    {"blocks that overlap", BAD_STRIDE("cache", 0, 27, "block stride 27", "28"), .inputs = true},
-    {"elements apart", BAD_STRIDE("cache", 2, 2, "2", "contiguous"), .inputs = true},
-    {"slots in uneven rows", BAD_CALL(uneven_slots, SY_ERR_STRIDE, "slots", "[7,2,1]", NULL), .inputs = true},
-    {"2^65 rows", BAD_CALL(rows_past_2_63, SY_ERR_OVERFLOW, "cache|block_size", NULL, NULL), .inputs = true},
-    {"2^32 slots", BAD_SIZE("slots", 0, INT64_C(1) << 32, SY_ERR_OVERFLOW, "4294967296", "2^32"),
-     .second = {.kind = SPOIL_EXTENT, .field = "src", .value = INT64_C(1) << 32}, .inputs = true},
-    {"block_size -2", BAD_SCALAR("block_size", -2, SY_ERR_VALUE, NULL, "-2", "0 or more"), .inputs = true},
-    {"blocks of 3", BAD_SCALAR("block_size", 3, SY_ERR_SHAPE, "cache", "blocks of 4 rows", "3"),
-     .inputs = true},
-    {"layout 2", BAD_SCALAR("layout", 2, SY_ERR_VALUE, NULL, "2", "NHD, HND"), .inputs = true},
-    {"flat rows that overlap", BAD_STRIDE("cache", 0, 6, "row stride 6", "7"), .inputs = true, .line = FLAT},
-    {"flat elements apart", BAD_STRIDE("cache", 1, 2, "2", "contiguous"), .inputs = true, .line = FLAT},
-    {"2^64 bytes", BAD_SIZE("cache", 0, INT64_C(1) << 60, SY_ERR_OVERFLOW, NULL, NULL), .inputs = true,
-     .line = FLAT},
+    {"src.ndim=3", SY_ERR_SHAPE, "[10,7,1]", "[10,7]"},
+    {"slots.ndim=2", SY_ERR_SHAPE, NULL, "[10,1,7]", .blame = "src"},
+    {"src.shape[0]=9", SY_ERR_SHAPE, "[9,7]", "[10,7]"},
+    {"src.shape[0]=11", SY_ERR_SHAPE, "[11,7]", "[10,7]"},
+    {"src.shape[1]=8", SY_ERR_SHAPE, "[10,8]", "[10,7]"},
+    {"cache.shape[2]=0", SY_ERR_SHAPE, "extent 0 in dimension 2"},
+    {"cache.strides[1]=6", SY_ERR_STRIDE, "row stride 6", "7"},
+    {"cache.strides[0]=27", SY_ERR_STRIDE, "block stride 27", "28"},
+    {"cache.strides[2]=2", SY_ERR_STRIDE, "2", "contiguous"},
+    {"slots.shape=[2,2,2] slots.strides=[7,2,1] src.shape=[2,2,2,7]", SY_ERR_STRIDE, "[7,2,1]"},
+    {"cache.shape[0]=2^62 cache.strides=[0,7,1]", SY_ERR_OVERFLOW, .blame = "cache|block_size"},
+    {"slots.shape[0]=2^32 src.shape[0]=2^32", SY_ERR_OVERFLOW, "4294967296", "2^32"},
+    {"block_size=-2", SY_ERR_VALUE, "-2", "0 or more"},
+    {"block_size=3", SY_ERR_SHAPE, "blocks of 4 rows", "3", .blame = "cache"},
+    {"layout=2", SY_ERR_VALUE, "2", "NHD, HND"},
+    {"cache.strides[0]=6", SY_ERR_STRIDE, "row stride 6", "7", .line = FLAT},
+    {"cache.strides[1]=2", SY_ERR_STRIDE, "2", "contiguous", .line = FLAT},
+    {"cache.shape[0]=2^60", SY_ERR_OVERFLOW, .line = FLAT},
 
-    {"heads outside rows of rank 2", BAD_RANK("cache", 2, "rank 2", "3 or more"), .inputs = true,
-     .line = WITH_HEADS},
-    {"a head less in src", BAD_EXTENT("src", 1, 3, "[7,3,5]", "[7,4,5]"), .inputs = true, .line = WITH_HEADS},
-    {"heads that overlap", BAD_STRIDE("cache", 1, 19, "head stride 19", "20"), .inputs = true,
-     .line = WITH_HEADS},
+    {"cache.ndim=2", SY_ERR_SHAPE, "rank 2", "3 or more", .line = WITH_HEADS},
+    {"src.shape[1]=3", SY_ERR_SHAPE, "[7,3,5]", "[7,4,5]", .line = WITH_HEADS},
+    {"cache.strides[1]=19", SY_ERR_STRIDE, "head stride 19", "20", .line = WITH_HEADS},
 
-    {"no array of planes", BAD_SCALAR("num_planes", 1, SY_ERR_VALUE, "plane_bytes", "0", "40"),
-     .second = {.kind = SPOIL_SCALAR, .field = "plane_bytes", .value = 0}, .inputs = true},
-    {"256 planes", BAD_SCALAR("num_planes", 256, SY_ERR_VALUE, NULL, "256", "255"), .inputs = true},
-    {"-1 planes", BAD_SCALAR("num_planes", -1, SY_ERR_VALUE, NULL, "-1", "255"), .inputs = true},
-    {"no cache of a plane", NO_TENSOR("cache.1"), .blame = "cache", .found = "cache of plane 1 is missing",
-     .inputs = true, .line = PLANES},
-    {"blocks of another size", BAD_EXTENT("cache.2", 1, 3, "cache of plane 2 has blocks of 3", "4"),
-     .blame = "cache", .inputs = true, .line = PLANES},
-    {"a block more", BAD_EXTENT("cache.1", 0, 7, "cache of plane 1 has 28 rows", "24"), .blame = "cache",
-     .inputs = true, .line = PLANES},
-    {"a column more", BAD_EXTENT("src.1", 1, 8, "src of plane 1 has shape [10,8]", "[10,7]"), .blame = "src",
-     .inputs = true, .line = PLANES},
-    {"rows of a plane that overlap", BAD_STRIDE("cache.1", 1, 6, "cache of plane 1 has row stride 6", "7"),
-     .blame = "cache", .inputs = true, .line = PLANES},
+    {"num_planes=1 plane_bytes=0", SY_ERR_VALUE, "0", "40", .blame = "plane_bytes"},
+    {"num_planes=256", SY_ERR_VALUE, "256", "255"},
+    {"num_planes=-1", SY_ERR_VALUE, "-1", "255"},
+    {"cache.2.shape[1]=3", SY_ERR_SHAPE, "cache of plane 2 has blocks of 3", "4", .line = PLANES},
+    {"cache.1.shape[0]=7", SY_ERR_SHAPE, "cache of plane 1 has 28 rows", "24", .line = PLANES},
+    {"src.1.shape[1]=8", SY_ERR_SHAPE, "src of plane 1 has shape [10,8]", "[10,7]", .line = PLANES},
+    {"cache.1.strides[1]=6", SY_ERR_STRIDE, "cache of plane 1 has row stride 6", "7", .line = PLANES},
 
-    {"no block size", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, "0", "cannot be derived"),
-     .code = SY_FAULT_BAD_BLOCK_SIZE, .inputs = true, .line = BLOCKS},
-    {"src of packed rows", BAD_EXTENT("src", 1, 576, "[4,576]", "[4,512]"), .inputs = true, .line = BLOCKS},
-    {"blocks too short", BAD_EXTENT("cache", 1, 1167, "blocks of 1167 bytes", "2 rows of 584"),
-     .inputs = true, .line = BLOCKS},
-    {"no scale to write", NO_TENSOR("scale"), .found = "is missing", .inputs = true, .line = SCALES},
-    {"a scale for half a row", BAD_EXTENT("scale", 0, 4, "4 for a row", "6 elements"), .inputs = true,
-     .line = SCALES},
-    {"a scale row too few", BAD_EXTENT("scale", 0, 5, "[5,1]", "[6,1]"), .inputs = true,
-     .line = SCALES " scale_rank=1"},
-    {"a scale without a format", BAD_CALL(no_format, SY_ERR_DTYPE, "src", "f32", "i8"), .inputs = true,
-     .line = SCALES},
-    {"scales of bytes", BAD_TYPE("scale", 1, 8, 1), .found = "u8", .wanted = "f32", .inputs = true,
-     .line = SCALES},
-    {"groups of 32", BAD_FORMAT(group, 32, "q_type f4_e2m1", "as sy_kv_format_named sets"), .line = FP4},
-    {"nvfp4 inline", BAD_FORMAT(scales, SY_SCALES_INLINE, "q_type f4_e2m1", "nvfp4_amax"), .line = FP4},
-    {"global_is 2", BAD_FORMAT(global_is, 2, "q_type f4_e2m1", "nvfp4_amax"), .line = FP4},
-    {"no scale of nvfp4", NO_TENSOR("scale"), .found = "is missing", .inputs = true, .line = FP4},
-    {"no global scale", NO_TENSOR("global_scale"), .inputs = true, .line = FP4},
-    {"two global scales", BAD_EXTENT("global_scale", 0, 2, "[2]", "[1]"), .inputs = true, .line = FP4},
-    {"nvfp4 of i8", BAD_TYPE("cache", 0, 8, 1), .found = "i8", .wanted = "u8", .inputs = true, .line = FP4},
-    {"three scales of nvfp4", BAD_EXTENT("scale", 1, 3, "3 for a row", "rank 2 or 3 and 2"), .line = FP4},
-    {"nvfp4 scales of more rows", BAD_EXTENT("scale", 0, 7, "[7,2]", "[6,2]"), .line = FP4},
-    {"src as wide as the cache", BAD_EXTENT("src", 1, 16, "[4,16]", "[4,32]"), .inputs = true, .line = FP4},
-    {.name = NULL},
+    {"block_size=0", SY_ERR_VALUE, "0", "cannot be derived", .code = SY_FAULT_BAD_BLOCK_SIZE, .line = BLOCKS},
+    {"src.shape[1]=576", SY_ERR_SHAPE, "[4,576]", "[4,512]", .line = BLOCKS},
+    {"cache.shape[1]=1167", SY_ERR_SHAPE, "blocks of 1167 bytes", "2 rows of 584", .line = BLOCKS},
+    {"scale=-", SY_ERR_NULL, "is missing", .line = SCALES},
+    {"scale.shape[0]=4", SY_ERR_SHAPE, "4 for a row", "6 elements", .line = SCALES},
+    {"scale.shape[0]=5", SY_ERR_SHAPE, "[5,1]", "[6,1]", .line = SCALES " scale_rank=1"},
+    {"format=-", SY_ERR_DTYPE, "f32", "i8", .blame = "src", .line = SCALES},
+    {"scale.dtype=u8", SY_ERR_DTYPE, "u8", "f32", .line = SCALES},
+    {"format.group=32", SY_ERR_VALUE, "q_type f4_e2m1", "as sy_kv_format_named sets", .line = FP4},
+    {"format.scales=3", SY_ERR_VALUE, "q_type f4_e2m1", "nvfp4_amax", .line = FP4},
+    {"format.global_is=2", SY_ERR_VALUE, "q_type f4_e2m1", "nvfp4_amax", .line = FP4},
+    {"scale=-", SY_ERR_NULL, "is missing", .line = FP4},
+    {"global_scale=-", SY_ERR_NULL, .line = FP4},
+    {"cache.dtype=i8", SY_ERR_DTYPE, "i8", "u8", .line = FP4},
+    {"scale.shape[1]=3", SY_ERR_SHAPE, "3 for a row", "rank 2 or 3 and 2", .line = FP4},
+    {"scale.shape[0]=7", SY_ERR_SHAPE, "[7,2]", "[6,2]", .line = FP4},
+    {"src.shape[1]=16", SY_ERR_SHAPE, "[4,16]", "[4,32]", .line = FP4},
+    {.change = NULL},
 };
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
 static const struct rejection ladder[] = {
-    {"rank", BAD_RANK("slots", 0, NULL, NULL), .line = FLAT},
-    {"input shape", BAD_EXTENT("src", 1, 6, NULL, NULL), .line = FLAT},
-    {"value", BAD_SCALAR("pad", SY_PAD_ZERO, SY_ERR_VALUE, NULL, NULL, NULL), .line = FLAT},
-    {"overflow", BAD_SIZE("cache", 0, INT64_C(1) << 60, SY_ERR_OVERFLOW, NULL, NULL), .line = FLAT},
-    {"stride", BAD_STRIDE("cache", 0, 6, NULL, NULL), .line = FLAT},
-    {"device", BAD_DEVICE("slots", 8), .line = FLAT},
-    {"alias", BAD_OVER("src", "cache", 0), .line = FLAT},
-    {"contents", BAD_NUMBER("slots", 7, 24, SY_ERR_INDEX, NULL, NULL), .line = FLAT},
-    {.name = NULL},
+    {"slots.ndim=0", SY_ERR_SHAPE, .line = FLAT},
+    {"src.shape[1]=6", SY_ERR_SHAPE, .line = FLAT},
+    {"pad=1", SY_ERR_VALUE, .line = FLAT},
+    {"cache.shape[0]=2^60", SY_ERR_OVERFLOW, .line = FLAT},
+    {"cache.strides[0]=6", SY_ERR_STRIDE, .line = FLAT},
+    {"slots.device=8", SY_ERR_DEVICE, .line = FLAT},
+    {"src.data=cache", SY_ERR_ALIAS, .line = FLAT},
+    {"slots.data[7]=24", SY_ERR_INDEX, .line = FLAT},
+    {.change = NULL},
 };
 
 const struct op_case case_kv_scatter = {

@@ -68,38 +68,30 @@ static void oracle(struct call *c)
 #define LISTS "i32 batch=i32 position=i32 slots=i32 lists last_page_len S=4 blocks=6 R=2 n=8 tokens=6"
 
 static const struct rejection rejections[] = {
-    {"no table", NO_TENSOR("block_table"), .found = "is missing", .wanted = "page_indices and indptr",
-     .inputs = true},
-    {"no pages", NO_TENSOR("page_indices"), .inputs = true, .line = LISTS},
-    {"no indptr", NO_TENSOR("indptr"), .inputs = true, .line = LISTS},
-    {"no batch", .spoil = {.kind = SPOIL_MISSING, .field = "batch"}, .want = SY_ERR_SHAPE,
-     .blame = "block_table", .found = "2 rows", .wanted = "want 1", .inputs = true},
-    {"batch of rank 2", BAD_RANK("batch", 2, "[6,1]", "[6]"), .inputs = true},
-    {"batch one short", BAD_EXTENT("batch", 0, 5, "[5]", "[6]"), .inputs = true},
-    {"indptr without entries", BAD_EXTENT("indptr", 0, 0, "[0]", NULL), .inputs = true, .line = LISTS},
-    {"last_page_len one short", BAD_EXTENT("last_page_len", 0, 1, "[1]", "[2]"), .inputs = true,
-     .line = LISTS},
-    {"block_size 0", BAD_SCALAR("block_size", 0, SY_ERR_VALUE, NULL, "0", "1 or more"),
-     .code = SY_FAULT_BAD_BLOCK_SIZE, .inputs = true},
-    {"num_rows -1", BAD_SCALAR("num_rows", -1, SY_ERR_VALUE, NULL, "-1", "0 or more"), .inputs = true},
-    {"num_rows past i32 slots",
-     BAD_SCALAR("num_rows", (INT64_C(1) << 31) + 1, SY_ERR_VALUE, NULL, "2147483649", "2147483648")},
-    {"2^64 tokens of a row",
-     BAD_SCALAR("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table", "8 columns", "2^63"),
-     .inputs = true},
-    {"2^32 tokens", BAD_SIZE("position", 0, INT64_C(1) << 32, SY_ERR_OVERFLOW, "4294967296", "2^32"),
-     .second = {.kind = SPOIL_EXTENT, .field = "batch", .value = INT64_C(1) << 32}, .inputs = true},
-    {.name = NULL},
+    {"block_table=-", SY_ERR_NULL, "is missing", "page_indices and indptr"},
+    {"page_indices=-", SY_ERR_NULL, .line = LISTS},
+    {"indptr=-", SY_ERR_NULL, .line = LISTS},
+    {"batch=-", SY_ERR_SHAPE, "2 rows", "want 1", .blame = "block_table"},
+    {"batch.ndim=2", SY_ERR_SHAPE, "[6,1]", "[6]"},
+    {"batch.shape[0]=5", SY_ERR_SHAPE, "[5]", "[6]"},
+    {"indptr.shape[0]=0", SY_ERR_SHAPE, "[0]", .line = LISTS},
+    {"last_page_len.shape[0]=1", SY_ERR_SHAPE, "[1]", "[2]", .line = LISTS},
+    {"block_size=0", SY_ERR_VALUE, "0", "1 or more", .code = SY_FAULT_BAD_BLOCK_SIZE},
+    {"num_rows=-1", SY_ERR_VALUE, "-1", "0 or more"},
+    {"num_rows=2^31+1", SY_ERR_VALUE, "2147483649", "2147483648", .late = true},
+    {"block_size=2^61", SY_ERR_OVERFLOW, "8 columns", "2^63", .blame = "block_table"},
+    {"position.shape[0]=2^32 batch.shape[0]=2^32", SY_ERR_OVERFLOW, "4294967296", "2^32"},
+    {.change = NULL},
 };
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
 static const struct rejection ladder[] = {
-    {"input shape", BAD_EXTENT("batch", 0, 5, NULL, NULL)},
-    {"value", BAD_SCALAR("pad", 3, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"overflow", BAD_SCALAR("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table", NULL, NULL)},
-    {"output shape", BAD_EXTENT("slots", 0, 7, NULL, NULL)},
-    {"stride", BAD_STRIDE("position", 0, 2, NULL, NULL)},
-    {.name = NULL},
+    {"batch.shape[0]=5", SY_ERR_SHAPE},
+    {"pad=3", SY_ERR_VALUE},
+    {"block_size=2^61", SY_ERR_OVERFLOW, .blame = "block_table"},
+    {"slots.shape[0]=7", SY_ERR_SHAPE},
+    {"position.strides[0]=2", SY_ERR_STRIDE},
+    {.change = NULL},
 };
 
 const struct op_case case_kv_slots = {

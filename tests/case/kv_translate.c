@@ -71,50 +71,29 @@ static void oracle(struct call *c)
 
 #define LINE "i32 S=4 blocks=6 B=3 k=5 n=8 R=2 req_id counts seq_lens valid"
 
-static void rows_past_2_63(struct call *c)
-{
-    sy_kv_translate_args *const a = case_args(c);
-    case_field(c, "block_table")->now_shape[1] = 0;
-    a->num_rows = (INT64_C(1) << 62) + 1;
-    a->block_size = INT64_C(1) << 62;
-}
-
-static void positions_past_2_32(struct call *c)
-{
-    static const char *const fields[] = {"indices", "req_id", "counts", "seq_lens"};
-    for (int i = 0; i < 4; i++)
-        case_field(c, fields[i])->now_shape[0] = 65536;
-    case_field(c, "indices")->now_shape[1] = 65536;
-}
-
 static const struct rejection rejections[] = {
     KV_PAGE_REJECTIONS,
-    {"num_rows past i32 slots",
-     BAD_SCALAR("num_rows", (INT64_C(1) << 31) + 1, SY_ERR_VALUE, NULL, "2147483649", "2147483648")},
-    {"num_rows -1", BAD_SCALAR("num_rows", -1, SY_ERR_VALUE, NULL, "-1", "0 or more"), .inputs = true},
-    {"world -1", BAD_SCALAR("world", -1, SY_ERR_VALUE, NULL, "-1", "0 to 2147483647"), .inputs = true},
-    {"world 2^31", BAD_SCALAR("world", INT64_C(1) << 31, SY_ERR_VALUE, NULL, "2147483648", NULL),
-     .inputs = true},
-    {"rank 1 of 1", BAD_SCALAR("rank", 1, SY_ERR_VALUE, NULL, "1", "0"), .inputs = true},
-    {"rank 2 of 2", BAD_SCALAR("rank", 2, SY_ERR_VALUE, NULL, "2", "0 to 1"),
-     .second = {.kind = SPOIL_SCALAR, .field = "world", .value = 2}, .inputs = true},
-    {"runs of -1", BAD_SCALAR("interleave", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
-    {"runs of 2^31", BAD_SCALAR("interleave", INT64_C(1) << 31, SY_ERR_VALUE, NULL, "2147483648", NULL),
-     .inputs = true},
-    {"rows of slots past 2^63", BAD_CALL(rows_past_2_63, SY_ERR_OVERFLOW, "block_size", NULL, NULL),
-     .line = LINE " slots=i64"},
-    {"2^32 positions", BAD_CALL(positions_past_2_32, SY_ERR_OVERFLOW, "indices", NULL, NULL), .inputs = true},
-    {.name = NULL},
+    {"num_rows=2^31+1", SY_ERR_VALUE, "2147483649", "2147483648", .late = true},
+    {"num_rows=-1", SY_ERR_VALUE, "-1", "0 or more"},
+    {"world=-1", SY_ERR_VALUE, "-1", "0 to 2147483647"},
+    {"world=2^31", SY_ERR_VALUE, "2147483648"},
+    {"rank=1", SY_ERR_VALUE, "1", "0"},
+    {"rank=2 world=2", SY_ERR_VALUE, "2", "0 to 1"},
+    {"interleave=-1", SY_ERR_VALUE, "-1"},
+    {"interleave=2^31", SY_ERR_VALUE, "2147483648"},
+    {"block_size=2^62 num_rows=2^62+1 block_table.shape[1]=0", SY_ERR_OVERFLOW, .line = LINE " slots=i64"},
+    {"indices.shape=[65536,65536] req_id,counts,seq_lens.shape[0]=65536", SY_ERR_OVERFLOW},
+    {.change = NULL},
 };
 
 /* Shapes of inputs and sizes among the phases that the engine pairs. */
 static const struct rejection ladder[] = {
-    {"input shape", BAD_EXTENT("req_id", 0, 2, NULL, NULL)},
-    {"value", BAD_SCALAR("pad", 3, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"overflow", BAD_SCALAR("block_size", INT64_C(1) << 61, SY_ERR_OVERFLOW, "block_table", NULL, NULL)},
-    {"output shape", BAD_EXTENT("slots", 1, 6, NULL, NULL)},
-    {"stride", BAD_STRIDE("block_table", 0, 7, NULL, NULL)},
-    {.name = NULL},
+    {"req_id.shape[0]=2", SY_ERR_SHAPE},
+    {"pad=3", SY_ERR_VALUE},
+    {"block_size=2^61", SY_ERR_OVERFLOW, .blame = "block_table"},
+    {"slots.shape[1]=6", SY_ERR_SHAPE},
+    {"block_table.strides[0]=7", SY_ERR_STRIDE},
+    {.change = NULL},
 };
 
 const struct op_case case_kv_translate = {

@@ -423,114 +423,69 @@ static void oracle(struct call *c)
 
 /* ---- Rejections ------------------------------------------------------------------------------------------ */
 
-static void experts_past_u16(struct call *c)
-{
-    case_field(c, "expert_mapping")->now_shape[0] = 1;
-    case_field(c, "expert_mapping")->now_shape[2] = 65536;
-}
-
-static void devices_past_u16(struct call *c)
-{
-    case_field(c, "expert_mapping")->now_shape[0] = 1;
-    case_field(c, "expert_mapping")->now_shape[3] = 65537;
-}
-
-static void put_tokens(struct call *c, int64_t batch, int64_t sequence)
-{
-    struct operand *const x = case_field(c, "expert_metadata"), *const y = case_field(c, "input");
-    x->now_shape[1] = y->now_shape[1] = batch;
-    x->now_shape[2] = y->now_shape[2] = sequence;
-    args_of(c)->weights = NULL;
-}
-
-static void tokens_past_int32(struct call *c)
-{
-    put_tokens(c, INT64_C(1) << 16, INT64_C(1) << 15);
-}
-
-static void rows_past_int32(struct call *c)
-{
-    put_tokens(c, INT64_C(1) << 15, INT64_C(1) << 15);
-    case_field(c, "input")->now_shape[0] = 2;
-}
-
-static void no_format(struct call *c)
-{
-    args_of(c)->row_format = NULL;
-}
-
 #define SMALL "long map_long copies long_input weights D=2 E=4 K=2 B=2 each=0 size=1 H=3 f32 device=1"
 #define BY_EXPERT .line = SMALL " layout=expert"
 #define REPLICAS(rule) .line = SMALL " replica=" rule
-#define BELOW(field, n, right) BAD_SCALAR(field, n, SY_ERR_VALUE, field, #n, right), .inputs = true
 static const struct rejection rejections[] = {
-    {"expert_metadata of rank 3", BAD_RANK("expert_metadata", 3, "3", "2 or 4"), .inputs = true},
-    {"expert_mapping of rank 3", BAD_RANK("expert_mapping", 3, "3", "2 or 4"), .inputs = true},
-    {"weights of rank 3", BAD_RANK("weights", 3, "3", "2 or 4"), .inputs = true},
-    {"input of rank 2", BAD_RANK("input", 2, "2", "3 or 4"), .inputs = true},
-    {"output of rank 3", BAD_RANK("output", 3, "3", "2 or 4")},
-    {"EXPERT input of rank 3", BAD_RANK("input", 3, "3", "want 2"), BY_EXPERT, .inputs = true},
-    {"EXPERT output of rank 3", BAD_RANK("output", 3, "3", "want 2"), BY_EXPERT},
-    {"EXPERT output one column short", BAD_EXTENT("output", 1, 2, "2]", "3]"), BY_EXPERT},
-    {"expert_metadata of two", BAD_EXTENT("expert_metadata", 0, 2, "[2,2,2,2]", "[1,2,2,2]"), .inputs = true},
-    {"another batch", BAD_EXTENT("input", 1, 3, ",3,2,3]", ",2,2,3]"), .inputs = true},
-    {"another sequence", BAD_EXTENT("input", 2, 5, ",2,5,3]", ",2,2,3]"), .inputs = true},
-    {"no slots", BAD_EXTENT("expert_metadata", 3, 0, "no slots", "1"), .inputs = true},
-    {"no elements", BAD_EXTENT("input", 3, 0, "no elements per row", "1"), .inputs = true},
-    {"no experts", BAD_EXTENT("expert_mapping", 2, 0, "no experts", "1"), .inputs = true},
-    {"copies for other devices", BAD_EXTENT("expert_mapping", 0, 3, "[3,1,4,2]", "[2,1,4,2]"),
-     .inputs = true},
-    {"expert_mapping in two parts", BAD_EXTENT("expert_mapping", 1, 2, "[2,2,4,2]", "[2,1,4,2]"),
-     .inputs = true},
-    {"weights one token short", BAD_EXTENT("weights", 0, 3, "[3,2]", "[4,2]"), .inputs = true},
-    {"weights one slot long", BAD_EXTENT("weights", 1, 3, "[4,3]", "[4,2]"), .inputs = true},
-    {"output one row long", BAD_EXTENT("output", 0, 5, "[5,3]", "[4,3]")},
-    {"output one column short", BAD_EXTENT("output", 1, 2, "[4,2]", "[4,3]")},
-    {"experts past 65535",
-     BAD_CALL(experts_past_u16, SY_ERR_SHAPE, "expert_mapping", "65536 experts", "65535"), .inputs = true,
+    {"expert_metadata.ndim=3", SY_ERR_SHAPE, "3", "2 or 4"},
+    {"expert_mapping.ndim=3", SY_ERR_SHAPE, "3", "2 or 4"},
+    {"weights.ndim=3", SY_ERR_SHAPE, "3", "2 or 4"},
+    {"input.ndim=2", SY_ERR_SHAPE, "2", "3 or 4"},
+    {"output.ndim=3", SY_ERR_SHAPE, "3", "2 or 4"},
+    {"input.ndim=3", SY_ERR_SHAPE, "3", "want 2", BY_EXPERT},
+    {"output.ndim=3", SY_ERR_SHAPE, "3", "want 2", BY_EXPERT},
+    {"output.shape[1]=2", SY_ERR_SHAPE, "2]", "3]", BY_EXPERT},
+    {"expert_metadata.shape[0]=2", SY_ERR_SHAPE, "[2,2,2,2]", "[1,2,2,2]"},
+    {"input.shape[1]=3", SY_ERR_SHAPE, ",3,2,3]", ",2,2,3]"},
+    {"input.shape[2]=5", SY_ERR_SHAPE, ",2,5,3]", ",2,2,3]"},
+    {"expert_metadata.shape[3]=0", SY_ERR_SHAPE, "no slots", "1"},
+    {"input.shape[3]=0", SY_ERR_SHAPE, "no elements per row", "1"},
+    {"expert_mapping.shape[2]=0", SY_ERR_SHAPE, "no experts", "1"},
+    {"expert_mapping.shape[0]=3", SY_ERR_SHAPE, "[3,1,4,2]", "[2,1,4,2]"},
+    {"expert_mapping.shape[1]=2", SY_ERR_SHAPE, "[2,2,4,2]", "[2,1,4,2]"},
+    {"weights.shape[0]=3", SY_ERR_SHAPE, "[3,2]", "[4,2]"},
+    {"weights.shape[1]=3", SY_ERR_SHAPE, "[4,3]", "[4,2]"},
+    {"output.shape[0]=5", SY_ERR_SHAPE, "[5,3]", "[4,3]"},
+    {"output.shape[1]=2", SY_ERR_SHAPE, "[4,2]", "[4,3]"},
+    {"expert_mapping.shape=[1,1,65536,2]", SY_ERR_SHAPE, "65536 experts", "65535",
      .line = SMALL " expert_metadata=u16"},
-    {"devices past 65536",
-     BAD_CALL(devices_past_u16, SY_ERR_SHAPE, "expert_mapping", "65537 devices", "65536"), .inputs = true},
-    {"tokens past 2^31",
-     BAD_CALL(tokens_past_int32, SY_ERR_VALUE, "expert_metadata", "2147483648 tokens", "2147483647"),
-     .inputs = true},
-    {"rows past 2^31", BAD_CALL(rows_past_int32, SY_ERR_VALUE, "input", "2147483648 rows", "2147483647"),
-     .inputs = true},
-    {"device 2", BELOW("device", 2, "0 to 1")},
-    {"device -1", BELOW("device", -1, "0 to 1")},
-    {"layout PACKED", BAD_SCALAR("layout", SY_LAYOUT_PACKED, SY_ERR_VALUE, NULL, "PACKED", "EXPERT"),
-     .inputs = true},
-    {"layout 3", BELOW("layout", 3, "EXPERT")},
-    {"align -1", BELOW("align", -1, "0 to")},
-    {"align 2^31", BELOW("align", 2147483648, "0 to")},
-    {"expert_rows -1", BELOW("expert_rows", -1, "0 to")},
-    {"expert_rows by tokens", BELOW("expert_rows", 4, "the layout is not expert")},
-    {"expert_rows 5", BELOW("expert_rows", 5, "a multiple of align, 2"),
-     .line = SMALL " layout=expert align=2"},
-    {"output_concat_dim 3", BELOW("output_concat_dim", 3, "0 to 2")},
-    {"output_concat_dim 0", BELOW("output_concat_dim", 0, "1 or 2"), REPLICAS("hash")},
-    {"group_size -1", BELOW("group_size", -1, "0 to 65536")},
-    {"group_size 3", BELOW("group_size", 3, "a divisor of the 2 devices"), REPLICAS("hash")},
-    {"group_size 3 of 2", BELOW("group_size", 3, "a divisor of 2"), .line = SMALL " layout=expert concat=1"},
-    {"node_size -1", BELOW("node_size", -1, "0 or more")},
-    {"node_size 3", BELOW("node_size", 3, "a divisor of 2"), REPLICAS("local")},
-    {"group_stride -1", BELOW("group_stride", -1, "0 or more")},
-    {"group_stride 2", BELOW("group_stride", 2, "1, or 1"), REPLICAS("hash")},
-    {"input with uneven rows", BAD_STRIDE("input", 1, 13, "13", "evenly"), .inputs = true},
-    {"expert_mapping with uneven rows", BAD_STRIDE("expert_mapping", 0, 9, "9", "evenly"), .inputs = true},
-    {"codes without a format", BAD_CALL(no_format, SY_ERR_DTYPE, "input", NULL, NULL),
-     .line = SMALL " row_format=mxfp8 groups=2"},
-    {.name = NULL},
+    {"expert_mapping.shape=[1,1,4,65537]", SY_ERR_SHAPE, "65537 devices", "65536"},
+    {"expert_metadata,input.shape[1]=2^16 expert_metadata,input.shape[2]=2^15 weights=-", SY_ERR_VALUE,
+     "2147483648 tokens", "2147483647"},
+    {"input.shape[0]=2 expert_metadata,input.shape[1]=2^15 expert_metadata,input.shape[2]=2^15 weights=-",
+     SY_ERR_VALUE, "2147483648 rows", "2147483647"},
+    {"device=2", SY_ERR_VALUE, "2", "0 to 1"},
+    {"device=-1", SY_ERR_VALUE, "-1", "0 to 1"},
+    {"layout=1", SY_ERR_VALUE, "PACKED", "EXPERT"},
+    {"layout=3", SY_ERR_VALUE, "3", "EXPERT"},
+    {"align=-1", SY_ERR_VALUE, "-1", "0 to"},
+    {"align=2147483648", SY_ERR_VALUE, "2147483648", "0 to"},
+    {"expert_rows=-1", SY_ERR_VALUE, "-1", "0 to"},
+    {"expert_rows=4", SY_ERR_VALUE, "4", "the layout is not expert"},
+    {"expert_rows=5", SY_ERR_VALUE, "5", "a multiple of align, 2", .line = SMALL " layout=expert align=2"},
+    {"output_concat_dim=3", SY_ERR_VALUE, "3", "0 to 2"},
+    {"output_concat_dim=0", SY_ERR_VALUE, "0", "1 or 2", REPLICAS("hash")},
+    {"group_size=-1", SY_ERR_VALUE, "-1", "0 to 65536"},
+    {"group_size=3", SY_ERR_VALUE, "3", "a divisor of the 2 devices", REPLICAS("hash")},
+    {"group_size=3", SY_ERR_VALUE, "3", "a divisor of 2", .line = SMALL " layout=expert concat=1"},
+    {"node_size=-1", SY_ERR_VALUE, "-1", "0 or more"},
+    {"node_size=3", SY_ERR_VALUE, "3", "a divisor of 2", REPLICAS("local")},
+    {"group_stride=-1", SY_ERR_VALUE, "-1", "0 or more"},
+    {"group_stride=2", SY_ERR_VALUE, "2", "1, or 1", REPLICAS("hash")},
+    {"input.strides[1]=13", SY_ERR_STRIDE, "13", "evenly"},
+    {"expert_mapping.strides[0]=9", SY_ERR_STRIDE, "9", "evenly"},
+    {"row_format=-", SY_ERR_DTYPE, .blame = "input", .line = SMALL " row_format=mxfp8 groups=2"},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"input shape", BAD_EXTENT("expert_mapping", 1, 2, NULL, NULL)},
-    {"value", BAD_SCALAR("device", 2, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"output shape", BAD_EXTENT("output", 0, 9, NULL, NULL)},
-    {"alias", BAD_OVER("output", "weights", 0)},
-    {"mapping", BAD_NUMBER("expert_mapping", 2, 2, SY_ERR_ROUTING, NULL, NULL)},
-    {"indices", BAD_NUMBER("expert_metadata", 5, 4, SY_ERR_INDEX, NULL, NULL)},
-    {.name = NULL},
+    {"expert_mapping.shape[1]=2", SY_ERR_SHAPE},
+    {"device=2", SY_ERR_VALUE},
+    {"output.shape[0]=9", SY_ERR_SHAPE},
+    {"output.data=weights", SY_ERR_ALIAS},
+    {"expert_mapping.data[2]=2", SY_ERR_ROUTING},
+    {"expert_metadata.data[5]=4", SY_ERR_INDEX},
+    {.change = NULL},
 };
 
 const struct op_case case_local_reduce = {

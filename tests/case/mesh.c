@@ -362,34 +362,3 @@ void mesh_oracle(struct call *c)
             memcpy(x->want, tensor_of(p, x)->want, x->bytes);
     }
 }
-
-/* ---- Changes ------------------------------------------------------------------------------------------- */
-
-void mesh_shape(struct call *c, const char *field, int rank, const int64_t *shape)
-{
-    for (c->device = 0; c->device < c->n_devices; c->device++) {
-        struct operand *const x = case_field(c, field);
-        x->t.strides = NULL;
-        x->t.ndim = rank;
-        memcpy(x->now_shape, shape, (size_t)rank * sizeof *shape);
-    }
-    c->device = 0;
-}
-
-void mesh_type(struct call *c, const char *field, DLDataType type)
-{
-    for (c->device = 0; c->device < c->n_devices; c->device++)
-        case_field(c, field)->t.dtype = type;
-    c->device = 0;
-}
-
-void mesh_give(struct call *c, const char *field, const char *like)
-{
-    for (c->device = 0; c->device < c->n_devices; c->device++) {
-        struct operand *const x = case_field(c, field), *const y = case_field(c, like);
-        x->t = y->t;
-        x->t.shape = memcpy(x->now_shape, y->now_shape, sizeof x->now_shape);
-        *x->at = &x->t;
-    }
-    c->device = 0;
-}

@@ -69,32 +69,18 @@ static void oracle(struct call *c)
         case_expect(c, "capacity", &want);
 }
 
-static void huge_share(struct call *c)
-{
-    ((sy_moe_capacity_args *)case_args(c))->factor = 1e18;
-}
-
-static void no_counts_by_demand(struct call *c)
-{
-    ((sy_moe_capacity_args *)case_args(c))->counts = NULL;
-}
-
 static const struct rejection rejections[] = {
-    {"no counts, and no share",
-     BAD_CALL(no_counts_by_demand, SY_ERR_NULL, "counts", "is missing", "factor is -"), .inputs = true},
-    {"no counts, and no factor",
-     BAD_CALL(no_counts_by_demand, SY_ERR_NULL, "counts", "is missing", "factor is 0"), .inputs = true,
-     .line = "E=4 sign=0 S=100"},
-    {"a share of 2^63", BAD_CALL(huge_share, SY_ERR_OVERFLOW, "factor", "1e+18 for 100 samples", "2^63"),
-     .inputs = true, .code = SY_FAULT_NONE},
-    {.name = NULL},
+    {"counts=-", SY_ERR_NULL, "is missing", "factor is -"},
+    {"counts=-", SY_ERR_NULL, "is missing", "factor is 0", .line = "E=4 sign=0 S=100"},
+    {"factor=1e18", SY_ERR_OVERFLOW, "1e+18 for 100 samples", "2^63", .code = SY_FAULT_NONE},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"value", BAD_SCALAR("k", -2, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"overflow", BAD_CALL(huge_share, SY_ERR_OVERFLOW, "factor", NULL, NULL)},
-    {"output shape", BAD_EXTENT("capacity", 0, 3, NULL, NULL)},
-    {.name = NULL},
+    {"k=-2", SY_ERR_VALUE},
+    {"factor=1e18", SY_ERR_OVERFLOW},
+    {"capacity.shape[0]=3", SY_ERR_SHAPE},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_capacity = {

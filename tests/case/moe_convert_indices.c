@@ -114,45 +114,32 @@ static void oracle(struct call *c)
     case_note(c, "another number of rows", code == SY_FAULT_NONE && rows != tokens * of.slots_in && rows > 0);
 }
 
-static void slots_of_2_to_the_64(struct call *c)
-{
-    sy_moe_convert_indices_args *const a = case_args(c);
-    a->num_tokens = a->k = INT32_MAX;
-}
-
 static const struct rejection rejections[] = {
-    {"no form", BAD_SCALAR("from", 3, SY_ERR_VALUE, NULL, "is 3", "TE"), .inputs = true,
-     .code = SY_FAULT_BAD_OPTION},
-    {"one form twice", BAD_SCALAR("to", 0, SY_ERR_VALUE, NULL, "is the same form as from", NULL),
-     .inputs = true},
-    {"rank 2 of slots", BAD_RANK("sorted_indices", 2, "has rank 2", "want 1"), .inputs = true},
-    {"converted_indices of rank 1", BAD_RANK("converted_indices", 1, "[4]", "[4,7]")},
-    {"te without offsets", NO_TENSOR("expert_offsets"), .found = "is missing", .inputs = true},
-    {"offsets without an end", BAD_EXTENT("expert_offsets", 0, 0, "[0]", "the end"), .inputs = true},
-    {"slots that are no multiple",
-     BAD_SCALAR("num_tokens", 3, SY_ERR_SHAPE, "sorted_indices", "8 slots", "3 tokens"), .inputs = true},
-    {"tokens below 0", BAD_SCALAR("num_tokens", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
-    {"rows below 0", BAD_SCALAR("num_rows", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
-    {"2^31 tokens", BAD_SCALAR("num_tokens", INT64_C(1) << 31, SY_ERR_VALUE, NULL, "2147483648", NULL),
-     .inputs = true},
-    {"2^31 rows", BAD_SCALAR("num_rows", INT64_C(1) << 31, SY_ERR_VALUE, NULL, "2147483648", NULL),
-     .inputs = true},
-    {"slots below 0", BAD_SCALAR("k", -1, SY_ERR_VALUE, NULL, "-1", NULL), .inputs = true},
-    {"other rows than there are", BAD_SCALAR("num_rows", 7, SY_ERR_VALUE, NULL, "is 7", "the 8 rows"),
-     .inputs = true, .line = "T=4 slots=2 from=row to=slot"},
-    {"sorted_indices with stride 2", BAD_STRIDE("sorted_indices", 0, 2, "2", "contiguous"), .inputs = true},
-    {"even columns", BAD_EXTENT("sorted_indices", 1, 6, "6 columns", "2E+1"), .inputs = true,
+    {"from=3", SY_ERR_VALUE, "is 3", "TE", .code = SY_FAULT_BAD_OPTION},
+    {"to=0", SY_ERR_VALUE, "is the same form as from"},
+    {"sorted_indices.ndim=2", SY_ERR_SHAPE, "has rank 2", "want 1"},
+    {"converted_indices.ndim=1", SY_ERR_SHAPE, "[4]", "[4,7]"},
+    {"expert_offsets=-", SY_ERR_NULL, "is missing"},
+    {"expert_offsets.shape[0]=0", SY_ERR_SHAPE, "[0]", "the end"},
+    {"num_tokens=3", SY_ERR_SHAPE, "8 slots", "3 tokens", .blame = "sorted_indices"},
+    {"num_tokens=-1", SY_ERR_VALUE, "-1"},
+    {"num_rows=-1", SY_ERR_VALUE, "-1"},
+    {"num_tokens=2^31", SY_ERR_VALUE, "2147483648"},
+    {"num_rows=2^31", SY_ERR_VALUE, "2147483648"},
+    {"k=-1", SY_ERR_VALUE, "-1"},
+    {"num_rows=7", SY_ERR_VALUE, "is 7", "the 8 rows", .line = "T=4 slots=2 from=row to=slot"},
+    {"sorted_indices.strides[0]=2", SY_ERR_STRIDE, "2", "contiguous"},
+    {"sorted_indices.shape[1]=6", SY_ERR_SHAPE, "6 columns", "2E+1",
      .line = "T=4 slots=2 E=3 from=te to=slot"},
-    {"slots of 2^64 bytes", BAD_CALL(slots_of_2_to_the_64, SY_ERR_OVERFLOW, "num_tokens", "2147483647", NULL),
-     .inputs = true, .line = "T=4 slots=2 from=row to=slot"},
-    {.name = NULL},
+    {"num_tokens=2^31-1 k=2^31-1", SY_ERR_OVERFLOW, "2147483647", .line = "T=4 slots=2 from=row to=slot"},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"value", BAD_SCALAR("k", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"output shape", BAD_EXTENT("converted_indices", 0, 5, NULL, NULL)},
-    {"stride", BAD_STRIDE("sorted_indices", 0, 2, NULL, NULL)},
-    {.name = NULL},
+    {"k=-1", SY_ERR_VALUE},
+    {"converted_indices.shape[0]=5", SY_ERR_SHAPE},
+    {"sorted_indices.strides[0]=2", SY_ERR_STRIDE},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_convert_indices = {

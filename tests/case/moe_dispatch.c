@@ -178,90 +178,31 @@ static void oracle(struct call *c)
     }
 }
 
-static void dispatch_bytes(struct call *c)
-{
-    args_of(c)->num_experts = INT64_C(1) << 31;
-    args_of(c)->capacity = INT64_C(1) << 29;
-}
-
-static void samples_of(struct call *c, int64_t samples, int64_t hidden)
-{
-    const char *const all[] = {"gates", "indices", "locations", "input"};
-    for (int i = 0; i < 4; i++)
-        case_field(c, all[i])->now_shape[0] = samples;
-    case_field(c, "input")->now_shape[1] = hidden;
-}
-
-static void input_bytes(struct call *c)
-{
-    samples_of(c, INT64_C(1) << 40, INT64_C(1) << 40);
-}
-
-/* No rows, but rows whose size alone does not fit. */
-static void rows_of_2_to_the_64_bytes(struct call *c)
-{
-    samples_of(c, 0, INT64_C(1) << 62);
-}
-
-static void one_row_later(struct call *c)
-{
-    case_field(c, "input")->t.data = (char *)case_field(c, "dispatch")->t.data + 7 * 4;
-}
-
-static void another_stride(struct call *c)
-{
-    struct operand *const input = case_field(c, "input");
-    input->t.data = case_field(c, "dispatch")->t.data;
-    input->t.strides = input->now_strides;
-    input->now_strides[0]++;
-}
-
-static void no_data(struct call *c)
-{
-    for (int i = 0; i < c->n_operands; i++)
-        c->operand[i].t.data = NULL;
-}
-
-static void no_format(struct call *c)
-{
-    args_of(c)->row_format = NULL;
-}
-
-static void rows_as_they_are(struct call *c)
-{
-    no_format(c);
-    case_field(c, "dispatch")->t.dtype = case_field(c, "input")->type;
-}
-
 #define SIZES "num_experts|capacity|dispatch|input"
 #define CODED .line = "S=3 E=2 C=3 G=2 groups=2 row_format=fp8_128"
-#define FINE_WITHOUT_DATA .spoil = {.kind = SPOIL_CALL, .with = no_data}, .want = SY_OK
 static const struct rejection rejections[] = {
-    {"dispatch of 2^65 bytes", BAD_CALL(dispatch_bytes, SY_ERR_OVERFLOW, SIZES, NULL, NULL), .inputs = true},
-    {"no samples of 2^64 bytes each", BAD_CALL(rows_of_2_to_the_64_bytes, SY_ERR_OVERFLOW, SIZES, NULL, NULL),
-     .inputs = true},
-    {"input of 2^82 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input", "1099511627776", NULL),
-     .inputs = true},
-    {"over input, one row apart", BAD_CALL(one_row_later, SY_ERR_ALIAS, "dispatch|input", NULL, NULL)},
-    {"over input with another stride", BAD_CALL(another_stride, SY_ERR_ALIAS, "dispatch|input", NULL, NULL)},
-    {"codes without a format", BAD_CALL(no_format, SY_ERR_DTYPE, "dispatch", NULL, NULL), CODED},
-    {"scales without a format",
-     BAD_CALL(rows_as_they_are, SY_ERR_VALUE, "dispatch_scales", "is given", "none: there is no row_format"),
-     CODED},
-    {"no samples need no data", FINE_WITHOUT_DATA, .line = "S=0 E=2 C=3 H=9 gated=1"},
-    {"no numbers need no data", FINE_WITHOUT_DATA, .line = "S=8 E=2 C=3 H=0 gated=1"},
-    {"no capacity needs no data", FINE_WITHOUT_DATA, .line = "S=8 E=2 C=0 H=9 gated=1"},
-    {"no experts need no data", FINE_WITHOUT_DATA, .line = "S=8 E=0 C=3 H=9 gated=1"},
-    {"clearing needs memory", BAD_CALL(no_data, SY_ERR_NULL, "dispatch", "no data", NULL),
-     .line = "S=0 E=2 C=3 H=9 zero_unwritten"},
-    {.name = NULL},
+    {"num_experts=2^31 capacity=2^29", SY_ERR_OVERFLOW, .blame = SIZES},
+    /* No rows, but rows whose size alone does not fit. */
+    {"input.shape=[0,2^62] gates,indices,locations.shape[0]=0", SY_ERR_OVERFLOW, .blame = SIZES},
+    {"input.shape=[2^40,2^40] gates,indices,locations.shape[0]=2^40", SY_ERR_OVERFLOW, "1099511627776"},
+    {"input.data=dispatch+28", SY_ERR_ALIAS},
+    {"input.data=dispatch input.strides[0]=8", SY_ERR_ALIAS},
+    {"row_format=-", SY_ERR_DTYPE, .blame = "dispatch", CODED, .late = true},
+    {"row_format=- dispatch.dtype=f16", SY_ERR_VALUE, "is given", "none: there is no row_format",
+     .blame = "dispatch_scales", CODED},
+    {"*.data=-", SY_OK, .line = "S=0 E=2 C=3 H=9 gated=1"},
+    {"*.data=-", SY_OK, .line = "S=8 E=2 C=3 H=0 gated=1"},
+    {"*.data=-", SY_OK, .line = "S=8 E=2 C=0 H=9 gated=1"},
+    {"*.data=-", SY_OK, .line = "S=8 E=0 C=3 H=9 gated=1"},
+    {"*.data=-", SY_ERR_NULL, "no data", .blame = "dispatch", .line = "S=0 E=2 C=3 H=9 zero_unwritten"},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"value", BAD_SCALAR("capacity", -3, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"overflow", BAD_SCALAR("num_experts", INT64_C(1) << 62, SY_ERR_OVERFLOW, SIZES, NULL, NULL)},
-    {"output shape", BAD_EXTENT("dispatch", 1, 8, NULL, NULL)},
-    {.name = NULL},
+    {"capacity=-3", SY_ERR_VALUE},
+    {"num_experts=2^62", SY_ERR_OVERFLOW, .blame = SIZES},
+    {"dispatch.shape[1]=8", SY_ERR_SHAPE},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_dispatch = {

@@ -68,35 +68,20 @@ static void oracle(struct call *c)
     }
 }
 
-static void input_bytes(struct call *c)
-{
-    case_field(c, "indices")->now_shape[1] = case_field(c, "locations")->now_shape[1] = INT64_C(1) << 40;
-    case_field(c, "input")->now_shape[0] = case_field(c, "input")->now_shape[1] = INT64_C(1) << 40;
-}
-
-static void no_data(struct call *c)
-{
-    for (int i = 0; i < c->n_operands; i++)
-        c->operand[i].t.data = NULL;
-}
-
 static const struct rejection rejections[] = {
-    {"locations of rank 1", BAD_RANK("locations", 1, "[2]", "[2,9]"), .inputs = true},
-    {"locations one sample short", BAD_EXTENT("locations", 1, 8, "[2,8]", "[2,9]"), .inputs = true},
-    {"input of 2^82 bytes", BAD_CALL(input_bytes, SY_ERR_OVERFLOW, "input", "1099511627776", "2^63"),
-     .inputs = true},
-    {"grad_gates of another form", BAD_RANK("grad_gates", 1, "[2]", "[2,9]")},
-    {"no samples need no data", .spoil = {.kind = SPOIL_CALL, .with = no_data}, .want = SY_OK,
-     .line = "k=2 S=0 E=3 C=4 H=3"},
-    {.name = NULL},
+    {"locations.ndim=1", SY_ERR_SHAPE, "[2]", "[2,9]"},
+    {"locations.shape[1]=8", SY_ERR_SHAPE, "[2,8]", "[2,9]"},
+    {"input.shape=[2^40,2^40] indices,locations.shape[1]=2^40", SY_ERR_OVERFLOW, "1099511627776", "2^63"},
+    {"grad_gates.ndim=1", SY_ERR_SHAPE, "[2]", "[2,9]"},
+    {"*.data=-", SY_OK, .line = "k=2 S=0 E=3 C=4 H=3"},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"value", BAD_SCALAR("capacity", -3, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"overflow",
-     BAD_SCALAR("num_experts", INT64_C(1) << 62, SY_ERR_OVERFLOW, "num_experts|capacity", NULL, NULL)},
-    {"output shape", BAD_EXTENT("grad_gates", 1, 8, NULL, NULL)},
-    {.name = NULL},
+    {"capacity=-3", SY_ERR_VALUE},
+    {"num_experts=2^62", SY_ERR_OVERFLOW, .blame = "num_experts|capacity"},
+    {"grad_gates.shape[1]=8", SY_ERR_SHAPE},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_dispatch_grad_gate = {

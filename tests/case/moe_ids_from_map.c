@@ -60,19 +60,15 @@ static void oracle(struct call *c)
 }
 
 static const struct rejection rejections[] = {
-    {"experts past 2^31",
-     BAD_SIZE("routing_map", 1, INT64_C(1) << 31, SY_ERR_VALUE, "2147483648 experts", "2147483647"),
-     .inputs = true, .line = "T=5 K=3 E=7"},
-    {"ids of 2^65 bytes",
-     BAD_SCALAR("k", INT64_C(1) << 60, SY_ERR_OVERFLOW, NULL, "1152921504606846976 for 5", "2^63"),
-     .inputs = true},
-    {.name = NULL},
+    {"routing_map.shape[1]=2^31", SY_ERR_VALUE, "2147483648 experts", "2147483647", .line = "T=5 K=3 E=7"},
+    {"k=2^60", SY_ERR_OVERFLOW, "1152921504606846976 for 5", "2^63"},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"alias", BAD_OVER("weights", "ids", 0)},
-    {"contents", BAD_NUMBER("routing_map", 15, 200, SY_ERR_ROUTING, NULL, NULL)},
-    {.name = NULL},
+    {"weights.data=ids", SY_ERR_ALIAS},
+    {"routing_map.data[15]=200", SY_ERR_ROUTING},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_ids_from_map = {

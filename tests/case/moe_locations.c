@@ -45,31 +45,12 @@ static void oracle(struct call *c)
     oracle_moe_locations(&in, case_want(c, "locations"), case_want(c, "counts"));
 }
 
-static void choices_of(struct call *c, int64_t choices, int64_t samples)
-{
-    case_field(c, "indices")->now_shape[0] = choices;
-    case_field(c, "indices")->now_shape[1] = case_field(c, "importance")->now_shape[0] = samples;
-}
-
-/* Each dimension fits 31 bits, the product is 2^31. */
-static void one_location_past_int32(struct call *c)
-{
-    choices_of(c, 1 << 15, 1 << 16);
-}
-
-static void bytes_past_int64(struct call *c)
-{
-    choices_of(c, INT64_C(1) << 31, INT64_C(1) << 31);
-}
-
 static const struct rejection rejections[] = {
-    {"2^31 locations",
-     BAD_CALL(one_location_past_int32, SY_ERR_OVERFLOW, "indices", "2147483648", "2147483647"),
-     .inputs = true},
-    {"indices of 2^64 bytes", BAD_CALL(bytes_past_int64, SY_ERR_OVERFLOW, "indices", "2147483648", NULL),
-     .inputs = true},
-    {"locations of another form", BAD_RANK("locations", 1, "[2]", "[2,9]")},
-    {.name = NULL},
+    /* Each dimension fits 31 bits, the product is 2^31. */
+    {"indices.shape=[2^15,2^16] importance.shape[0]=2^16", SY_ERR_OVERFLOW, "2147483648", "2147483647"},
+    {"indices.shape=[2^31,2^31] importance.shape[0]=2^31", SY_ERR_OVERFLOW, "2147483648"},
+    {"locations.ndim=1", SY_ERR_SHAPE, "[2]", "[2,9]"},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_locations = {

@@ -81,23 +81,15 @@ static void oracle(struct call *c)
     }
 }
 
-static void probs_of_2_to_the_63(struct call *c)
-{
-    case_field(c, "ids")->now_shape[0] = case_field(c, "weights")->now_shape[0] = INT64_C(1) << 33;
-    ((sy_moe_map_from_ids_args *)case_args(c))->num_experts = 1 << 29; /* 2^62 numbers of two bytes */
-}
-
 static const struct rejection rejections[] = {
-    {"probs of 2^63 bytes",
-     BAD_CALL(probs_of_2_to_the_63, SY_ERR_OVERFLOW, "num_experts", "536870912 for 8589934592", "2^63"),
-     .inputs = true},
-    {.name = NULL},
+    {"num_experts=2^29 ids,weights.shape[0]=2^33", SY_ERR_OVERFLOW, "536870912 for 8589934592", "2^63"},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"alias", BAD_OVER("probs", "weights", 0)},
-    {"contents", BAD_NUMBER("ids", 10, 7, SY_ERR_INDEX, NULL, NULL)},
-    {.name = NULL},
+    {"probs.data=weights", SY_ERR_ALIAS},
+    {"ids.data[10]=7", SY_ERR_INDEX},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_map_from_ids = {

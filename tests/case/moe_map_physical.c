@@ -215,64 +215,22 @@ static void oracle(struct call *c)
     }
 }
 
-static void nothing_asked(struct call *c)
-{
-    args_of(c)->physical_ids = args_of(c)->load = args_of(c)->logical_load = NULL;
-}
-
-static void local(struct call *c, int64_t device, int64_t devices)
-{
-    args_of(c)->counts_before = NULL;
-    args_of(c)->rule = SY_REPLICA_LOCAL;
-    args_of(c)->device = device;
-    args_of(c)->devices = devices;
-}
-
-static void no_devices(struct call *c)
-{
-    local(c, 0, 0);
-}
-
-static void device_before_the_first(struct call *c)
-{
-    local(c, -1, 4);
-}
-
-static void device_after_the_last(struct call *c)
-{
-    local(c, 4, 4);
-}
-
-static void devices_that_do_not_divide(struct call *c)
-{
-    local(c, 0, 5);
-}
-
-static void too_many_for_u16(struct call *c)
-{
-    args_of(c)->num_physical = 65536;
-    case_field(c, "physical_ids")->t.dtype = SY_U16;
-}
-
 static const struct rejection rejections[] = {
-    {"no output", BAD_CALL(nothing_asked, SY_ERR_NULL, "physical_ids", "every other output", "at least one")},
-    {"counts with another rule",
-     BAD_SCALAR("rule", SY_REPLICA_HASH, SY_ERR_VALUE, "counts_before", "another rule", "BALANCED"),
-     .inputs = true},
-    {"no devices", BAD_CALL(no_devices, SY_ERR_VALUE, "devices", "0", "1 or more"), .inputs = true},
-    {"device -1", BAD_CALL(device_before_the_first, SY_ERR_VALUE, "device", "-1", "0 to 3"), .inputs = true},
-    {"device 4", BAD_CALL(device_after_the_last, SY_ERR_VALUE, "device", "4", "0 to 3"), .inputs = true},
-    {"5 devices", BAD_CALL(devices_that_do_not_divide, SY_ERR_VALUE, "devices", "5", "a divisor"),
-     .inputs = true},
-    {"65536 in u16", BAD_CALL(too_many_for_u16, SY_ERR_DTYPE, "physical_ids", "u16", "above 65535")},
-    {.name = NULL},
+    {"outputs=-", SY_ERR_NULL, "every other output", "at least one", .blame = "physical_ids"},
+    {"rule=hash", SY_ERR_VALUE, "another rule", "BALANCED", .blame = "counts_before"},
+    {"devices=0 device=0 counts_before=- rule=local", SY_ERR_VALUE, "0", "1 or more"},
+    {"device=-1 devices=4 counts_before=- rule=local", SY_ERR_VALUE, "-1", "0 to 3"},
+    {"device=4 devices=4 counts_before=- rule=local", SY_ERR_VALUE, "4", "0 to 3"},
+    {"devices=5 device=0 counts_before=- rule=local", SY_ERR_VALUE, "5", "a divisor"},
+    {"physical_ids.dtype=u16 num_physical=65536", SY_ERR_DTYPE, "u16", "above 65535"},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"device", BAD_DEVICE("counts_before", 8)},
-    {"alias", BAD_OVER("physical_ids", "counts_before", 0)},
-    {"contents", BAD_NUMBER("ids", 3, 5, SY_ERR_INDEX, NULL, NULL)},
-    {.name = NULL},
+    {"counts_before.device=8", SY_ERR_DEVICE},
+    {"physical_ids.data=counts_before", SY_ERR_ALIAS},
+    {"ids.data[3]=5", SY_ERR_INDEX},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_map_physical = {

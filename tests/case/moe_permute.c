@@ -105,76 +105,29 @@ static void oracle(struct call *c)
     oracle_moe_permute_free(&out);
 }
 
-/* Sizes that exist only on paper. */
-static void paper(struct call *c, int64_t tokens, int64_t experts, int64_t hidden, int64_t n)
-{
-    sy_moe_permute_args *const a = case_args(c);
-    call_reshape(c, "tokens", tokens, hidden);
-    call_reshape(c, "routing_map", tokens, experts);
-    a->num_out_tokens = n;
-}
-
-static void too_many_tokens(struct call *c)
-{
-    paper(c, INT64_C(1) << 31, 1, 1, 0);
-}
-
-static void too_many_experts(struct call *c)
-{
-    paper(c, 1, INT64_C(1) << 31, 1, 0);
-}
-
-static void too_many_elements(struct call *c)
-{
-    paper(c, 1, 1, INT64_C(1) << 31, 0);
-}
-
-static void too_many_rows(struct call *c)
-{
-    paper(c, 65536, 65536, 1, INT64_C(1) << 31);
-}
-
-static void too_many_bytes(struct call *c)
-{
-    paper(c, INT32_MAX, 1, INT32_MAX, 0);
-}
-
-static void too_many_bytes_out(struct call *c)
-{
-    paper(c, 1, INT32_MAX, INT32_MAX, INT32_MAX);
-}
-
-static void overfull(struct call *c)
-{
-    struct operand *const map = case_field(c, "routing_map");
-    memset(map->block + map->first, 1, map->bytes);
-    memset(map->before + map->first, 1, map->bytes);
-}
-
 #define CODED "T=3 E=2 K=2 H=256 row_format=fp8_128"
 static const struct rejection rejections[] = {
-    {"2^31 tokens", BAD_CALL(too_many_tokens, SY_ERR_VALUE, "tokens", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^31 experts", BAD_CALL(too_many_experts, SY_ERR_VALUE, "routing_map", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^31 elements", BAD_CALL(too_many_elements, SY_ERR_VALUE, "tokens", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^31 rows", BAD_CALL(too_many_rows, SY_ERR_VALUE, "num_out_tokens", "2147483648", NULL),
-     .inputs = true},
-    {"2^31 rows with capacity", BAD_CALL(too_many_rows, SY_ERR_VALUE, "num_out_tokens", "2147483648", NULL),
-     .inputs = true, .line = "T=6 E=5 K=2 H=7 f64 drop_and_pad"},
-    {"one row short", BAD_EXTENT("permuted_tokens", 0, 11, "[11,7]", "[12,7]")},
-    {"one row long", BAD_EXTENT("permuted_tokens", 0, 13, "[13,7]", "[12,7]")},
-    {"sorted_indices one short", BAD_EXTENT("sorted_indices", 0, 11, "[11]", "[12]")},
-    {"probs one long", BAD_EXTENT("permuted_probs", 0, 13, "[13]", "[12]"),
-     .line = "T=6 E=5 K=2 H=7 f64 probs"},
-    {"tokens of 2^65 bytes", BAD_CALL(too_many_bytes, SY_ERR_OVERFLOW, "tokens", NULL, NULL), .inputs = true},
-    {"rows of 2^65 bytes", BAD_CALL(too_many_bytes_out, SY_ERR_OVERFLOW, "num_out_tokens", NULL, NULL),
-     .inputs = true},
-    {"contents come last", BAD_CALL(overfull, SY_ERR_ALIAS, "", NULL, NULL),
-     .second = {.kind = SPOIL_OVER, .field = "permuted_tokens", .other = "tokens"}},
+    {"tokens.shape=[2^31,1] routing_map.shape=[2^31,1] num_out_tokens=0", SY_ERR_VALUE, "2147483648",
+     "2147483647"},
+    {"routing_map.shape=[1,2^31] tokens.shape=[1,1] num_out_tokens=0", SY_ERR_VALUE, "2147483648",
+     "2147483647"},
+    {"tokens.shape=[1,2^31] routing_map.shape=[1,1] num_out_tokens=0", SY_ERR_VALUE, "2147483648",
+     "2147483647"},
+    {"num_out_tokens=2^31 tokens.shape=[65536,1] routing_map.shape=[65536,65536]", SY_ERR_VALUE,
+     "2147483648"},
+    {"num_out_tokens=2^31 tokens.shape=[65536,1] routing_map.shape=[65536,65536]", SY_ERR_VALUE, "2147483648",
+     .line = "T=6 E=5 K=2 H=7 f64 drop_and_pad"},
+    {"permuted_tokens.shape[0]=11", SY_ERR_SHAPE, "[11,7]", "[12,7]"},
+    {"permuted_tokens.shape[0]=13", SY_ERR_SHAPE, "[13,7]", "[12,7]"},
+    {"sorted_indices.shape[0]=11", SY_ERR_SHAPE, "[11]", "[12]"},
+    {"permuted_probs.shape[0]=13", SY_ERR_SHAPE, "[13]", "[12]", .line = "T=6 E=5 K=2 H=7 f64 probs"},
+    {"tokens.shape=[2^31-1,2^31-1] routing_map.shape=[2^31-1,1] num_out_tokens=0", SY_ERR_OVERFLOW},
+    {"num_out_tokens=2^31-1 tokens.shape=[1,2^31-1] routing_map.shape=[1,2^31-1]", SY_ERR_OVERFLOW},
+    /* Contents come last. */
+    {"permuted_tokens.data=tokens routing_map.data[0]=1 routing_map.data[1]=1 routing_map.data[2]=1",
+     SY_ERR_ALIAS},
     FORMAT_REJECTIONS(CODED),
-    {.name = NULL},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_permute = {

@@ -31,37 +31,6 @@ static void oracle(struct call *c)
     oracle_pairs_free(&pairs);
 }
 
-/* Sizes that exist only on paper. */
-static void paper(struct call *c, int64_t tokens, int64_t experts, int64_t rows, int64_t hidden)
-{
-    sy_moe_permute_grad_args *const a = case_args(c);
-    call_reshape(c, "grad_permuted_tokens", rows, hidden);
-    call_reshape(c, "sorted_indices", rows, 0);
-    call_reshape(c, "grad_permuted_probs", rows, 0);
-    a->num_tokens = tokens;
-    a->num_experts = experts;
-}
-
-static void too_many_rows(struct call *c)
-{
-    paper(c, 1, 1, INT64_C(1) << 31, 1);
-}
-
-static void too_many_elements(struct call *c)
-{
-    paper(c, 1, 1, 0, INT64_C(1) << 31);
-}
-
-static void too_many_bytes(struct call *c)
-{
-    paper(c, INT32_MAX, 1, 0, INT32_MAX);
-}
-
-static void too_many_probs(struct call *c)
-{
-    paper(c, INT32_MAX, INT32_MAX, 0, 1);
-}
-
 /* Without its source the tensor is not read: no shape, no type, no data. */
 static void odd_grad_probs(struct call *c)
 {
@@ -71,20 +40,22 @@ static void odd_grad_probs(struct call *c)
 }
 
 static const struct rejection rejections[] = {
-    {"a map of more experts", BAD_EXTENT("routing_map", 1, 6, "[6,6]", "[6,5]"), .inputs = true,
+    {"routing_map.shape[1]=6", SY_ERR_SHAPE, "[6,6]", "[6,5]",
      .line = "T=6 E=5 K=2 H=7 f32 grad_permuted_probs grad_permuted_probs=f32"},
-    {"2^31 rows", BAD_CALL(too_many_rows, SY_ERR_VALUE, "grad_permuted_tokens", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^31 elements",
-     BAD_CALL(too_many_elements, SY_ERR_VALUE, "grad_permuted_tokens", "2147483648", "2147483647"),
-     .inputs = true},
-    {"grad_tokens of 2^64 bytes", BAD_CALL(too_many_bytes, SY_ERR_OVERFLOW, "grad_tokens", NULL, "2^63"),
-     .inputs = true},
-    {"grad_probs of 2^64 bytes", BAD_CALL(too_many_probs, SY_ERR_OVERFLOW, "grad_probs", NULL, "2^63"),
-     .inputs = true},
-    {"grad_probs without its source", BAD_CALL(odd_grad_probs, SY_OK, NULL, NULL, NULL),
-     .line = "T=9 E=5 K=2 H=4"},
-    {.name = NULL},
+    {"grad_permuted_tokens.shape=[2^31,1] sorted_indices,grad_permuted_probs.shape=[2^31] num_tokens=1 "
+     "num_experts=1",
+     SY_ERR_VALUE, "2147483648", "2147483647"},
+    {"grad_permuted_tokens.shape=[0,2^31] sorted_indices,grad_permuted_probs.shape=[0] num_tokens=1 "
+     "num_experts=1",
+     SY_ERR_VALUE, "2147483648", "2147483647"},
+    {"grad_permuted_tokens.shape=[0,2^31-1] sorted_indices,grad_permuted_probs.shape=[0] num_tokens=2^31-1 "
+     "num_experts=1",
+     SY_ERR_OVERFLOW, NULL, "2^63", .blame = "grad_tokens"},
+    {"grad_permuted_tokens.shape=[0,1] sorted_indices,grad_permuted_probs.shape=[0] num_tokens=2^31-1 "
+     "num_experts=2^31-1",
+     SY_ERR_OVERFLOW, NULL, "2^63", .blame = "grad_probs"},
+    {"", SY_OK, .with = odd_grad_probs, .line = "T=9 E=5 K=2 H=4"},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_permute_grad = {

@@ -162,72 +162,30 @@ static void oracle(struct call *c)
     case_note(c, "every choice of loads", layers == INT64_C(1) << experts);
 }
 
-static void nothing_asked(struct call *c)
-{
-    for (int i = 2; i < c->info->n_tensors; i++)
-        *c->operand[i].at = NULL;
-}
-
-/* Eight replicas would fit four devices, not the two of a node. */
-static void more_than_a_node_holds(struct call *c)
-{
-    args_of(c)->num_physical = case_field(c, "previous")->now_shape[1] = 12;
-}
-
-static void only(struct call *c, int64_t physical, int64_t devices)
-{
-    const sy_moe_place_args all = *args_of(c);
-    *args_of(c) = (sy_moe_place_args){.loads = all.loads,
-                                      .physical_to_logical = all.physical_to_logical,
-                                      .num_physical = physical,
-                                      .devices = devices};
-}
-
-static void places_past_int32(struct call *c)
-{
-    only(c, INT64_C(1) << 31, 4);
-}
-
-/* 2^59 layers of one expert, each in 2^30 places. */
-static void places_past_int64(struct call *c)
-{
-    case_field(c, "loads")->now_shape[0] = INT64_C(1) << 59;
-    case_field(c, "loads")->now_shape[1] = 1;
-    only(c, 1 << 30, 1);
-}
-
-#define DIVISOR(field, n) BAD_SCALAR(field, n, SY_ERR_VALUE, field, #n, "a divisor"), .inputs = true
-#define LEAST(field, n, right) BAD_SCALAR(field, n, SY_ERR_VALUE, field, #n, right), .inputs = true
 static const struct rejection rejections[] = {
-    {"no output", BAD_CALL(nothing_asked, SY_ERR_NULL, "physical_to_logical", "missing", "at least one")},
-    {"no experts", BAD_EXTENT("loads", 1, 0, "no experts", "at least 1"), .inputs = true},
-    {"devices 0", LEAST("devices", 0, "1 or more")},
-    {"devices 3", DIVISOR("devices", 3)},
-    {"nodes -1", LEAST("nodes", -1, "0 or more")},
-    {"nodes 3", DIVISOR("nodes", 3)},
-    {"groups -1", LEAST("groups", -1, "0 or more")},
-    {"groups 3", DIVISOR("groups", 3)},
-    {"fewer places than experts",
-     BAD_SCALAR("num_physical", 3, SY_ERR_VALUE, "num_physical", "3", "4 or more"), .inputs = true,
+    {"outputs=-", SY_ERR_NULL, "missing", "at least one", .blame = "physical_to_logical"},
+    {"loads.shape[1]=0", SY_ERR_SHAPE, "no experts", "at least 1"},
+    {"devices=0", SY_ERR_VALUE, "0", "1 or more"},
+    {"devices=3", SY_ERR_VALUE, "3", "a divisor"},
+    {"nodes=-1", SY_ERR_VALUE, "-1", "0 or more"},
+    {"nodes=3", SY_ERR_VALUE, "3", "a divisor"},
+    {"groups=-1", SY_ERR_VALUE, "-1", "0 or more"},
+    {"groups=3", SY_ERR_VALUE, "3", "a divisor"},
+    {"num_physical=3", SY_ERR_VALUE, "3", "4 or more",
      .line = "nodes=2 per_node=2 groups=1 each=2 L=2 more=1"},
-    {"more replicas than a node has devices",
-     BAD_CALL(more_than_a_node_holds, SY_ERR_VALUE, "num_physical", "12", "8"), .inputs = true},
-    {"places past 2^31",
-     BAD_CALL(places_past_int32, SY_ERR_OVERFLOW, "num_physical", "2147483648", "2147483647"),
-     .inputs = true},
-    {"places of all layers past 2^63",
-     BAD_CALL(places_past_int64, SY_ERR_OVERFLOW, "loads", "576460752303423488 layers", "8589934591"),
-     .inputs = true},
-    {.name = NULL},
+    /* Eight replicas would fit four devices, not the two of a node. */
+    {"num_physical=12 previous.shape[1]=12", SY_ERR_VALUE, "12", "8"},
+    {"only=loads,physical_to_logical num_physical=2^31 devices=4", SY_ERR_OVERFLOW, "2147483648",
+     "2147483647", .blame = "num_physical"},
+    {"only=loads,physical_to_logical loads.shape=[2^59,1] num_physical=2^30 devices=1", SY_ERR_OVERFLOW,
+     "576460752303423488 layers", "8589934591", .blame = "loads"},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"input shape", BAD_EXTENT("previous", 1, 7, NULL, NULL)},
-    {"value", BAD_SCALAR("groups", 3, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"output shape", BAD_EXTENT("replica_count", 0, 1, NULL, NULL)},
-    {"alias", BAD_OVER("physical_to_logical", "previous", 0)},
-    {"contents", BAD_NUMBER("loads", 7, -1, SY_ERR_INDEX, NULL, NULL)},
-    {.name = NULL},
+    {"previous.shape[1]=7", SY_ERR_SHAPE},      {"groups=3", SY_ERR_VALUE},
+    {"replica_count.shape[0]=1", SY_ERR_SHAPE}, {"physical_to_logical.data=previous", SY_ERR_ALIAS},
+    {"loads.data[7]=-1", SY_ERR_INDEX},         {.change = NULL},
 };
 
 const struct op_case case_moe_place = {

@@ -85,33 +85,15 @@ static void oracle(struct call *c)
     case_note(c, "unused rows", live < in.rows);
 }
 
-static void ranks_past_int32(struct call *c)
-{
-    call_reshape(c, "counts", INT64_C(1) << 31, 3);
-}
-
-static void experts_past_int32(struct call *c)
-{
-    call_reshape(c, "counts", 0, INT64_MAX);
-}
-
-static void rows_past_2_to_the_63(struct call *c)
-{
-    call_reshape(c, "rows", 7, INT64_C(1) << 61);
-}
-
 #define SCALARS "N=7 R=2 E=3 extra X=1"
 static const struct rejection rejections[] = {
-    {"ranks past 2^31", BAD_CALL(ranks_past_int32, SY_ERR_VALUE, "counts", "2147483648 ranks", "2147483647"),
-     .inputs = true},
-    {"experts past 2^31", BAD_CALL(experts_past_int32, SY_ERR_VALUE, "counts", "experts", "2147483647"),
-     .inputs = true},
-    {"rows past 2^63 bytes", BAD_CALL(rows_past_2_to_the_63, SY_ERR_OVERFLOW, "rows", NULL, NULL),
-     .inputs = true},
-    {"reordered_rows of rank 1", BAD_RANK("reordered_rows", 1, "[7]", "[7,4]")},
-    {"extra one row long", BAD_EXTENT("extra", 0, 8, "8 rows", "7"), .inputs = true, .line = SCALARS},
-    {"extra with stride 0", BAD_STRIDE("extra", 0, 0, "0", "1"), .inputs = true, .line = SCALARS},
-    {.name = NULL},
+    {"counts.shape=[2^31,3]", SY_ERR_VALUE, "2147483648 ranks", "2147483647"},
+    {"counts.shape=[0,2^63-1]", SY_ERR_VALUE, "experts", "2147483647"},
+    {"rows.shape=[7,2^61]", SY_ERR_OVERFLOW},
+    {"reordered_rows.ndim=1", SY_ERR_SHAPE, "[7]", "[7,4]"},
+    {"extra.shape[0]=8", SY_ERR_SHAPE, "8 rows", "7", .line = SCALARS},
+    {"extra.strides[0]=0", SY_ERR_STRIDE, "0", "1", .line = SCALARS},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_reorder_chunks = {

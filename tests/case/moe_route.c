@@ -251,104 +251,42 @@ static void oracle(struct call *c)
 
 /* ---- Rejections ------------------------------------------------------------------------------------------ */
 
-static void no_output(struct call *c)
-{
-    for (int i = 0; i < c->info->n_tensors; i++)
-        if (c->operand[i].out)
-            *c->operand[i].at = NULL;
-}
-
-static void only_logits(struct call *c, int64_t tokens, int64_t experts)
-{
-    const DLTensor *const logits = args_of(c)->logits, *const ids = args_of(c)->ids;
-    case_field(c, "logits")->now_shape[0] = tokens;
-    case_field(c, "logits")->now_shape[1] = experts;
-    *args_of(c) = (sy_moe_route_args){.logits = logits, .ids = ids, .k = 2};
-}
-
-static void experts_past_2_to_the_23(struct call *c)
-{
-    only_logits(c, 1, (INT64_C(1) << 23) + 1);
-}
-
-/* 2^40 * 2^22 elements of 2 bytes would still fit; their scores do not. */
-static void cells_past_2_to_the_63(struct call *c)
-{
-    only_logits(c, INT64_C(1) << 39, INT64_C(1) << 22);
-}
-
-static void wraps_to_zero(struct call *c)
-{
-    only_logits(c, INT64_C(1) << 62, INT64_C(1) << 2);
-}
-
-static void shared_past_2_to_the_23(struct call *c)
-{
-    only_logits(c, 5, 6);
-    args_of(c)->n_shared = (INT64_C(1) << 23) - 6 + 1;
-}
-
-static void most_shared(struct call *c)
-{
-    only_logits(c, 5, 6);
-    args_of(c)->n_shared = INT64_MAX;
-}
-
-static void sum_with_softmax(struct call *c)
-{
-    args_of(c)->shared_in_sum = true;
-}
-
 #define GROUPED .line = "T=5 E=6 K=2 grouped groups=2 top_groups=1 ids"
 #define GATED "T=5 E=6 K=2 shared shared_logits ids"
 static const struct rejection rejections[] = {
-    {"no output at all", BAD_CALL(no_output, SY_ERR_NULL, "ids", "every other output", "at least one")},
-    {"ids_rows alone", NO_TENSOR("ids_in"), .found = "is missing", .wanted = "ids_rows", .inputs = true},
-    {"ids_in of other tokens", BAD_EXTENT("ids_in", 0, 4, "[4,2]", "[5,2]"), .inputs = true,
-     .line = "T=5 E=6 K=2 ids_in ids"},
-    {"ids_in of more tokens", BAD_EXTENT("ids_in", 0, 6, "[6,2]", "[5,2]"), .inputs = true,
-     .line = "T=5 E=6 K=2 ids_in ids"},
-    {"k 7", BAD_SCALAR("k", 7, SY_ERR_VALUE, NULL, "7", "1 to 6"), .inputs = true, .line = "T=5 E=6 K=2 ids"},
-    {"4 groups", BAD_SCALAR("groups", 4, SY_ERR_VALUE, NULL, "4", "a divisor of 6"), GROUPED, .inputs = true},
-    {"no top group", BAD_SCALAR("top_groups", 0, SY_ERR_VALUE, NULL, "0", "1 to 3"), GROUPED, .inputs = true},
-    {"4 top groups", BAD_SCALAR("top_groups", 4, SY_ERR_VALUE, NULL, "4", "1 to 3"), GROUPED, .inputs = true},
-    {"5 of 4", BAD_SCALAR("k", 5, SY_ERR_VALUE, "top_groups", "leaves 4 experts", "k = 5"), GROUPED,
-     .inputs = true},
-    {"shared_logits of none", BAD_SCALAR("n_shared", 0, SY_ERR_VALUE, NULL, "0", "shared_logits"),
-     .line = GATED, .inputs = true},
-    {"a sum without shared_logits", NO_TENSOR("shared_logits"), .found = "is missing",
-     .wanted = "shared_in_sum", .line = GATED " renormalize score=sigmoid shared_in_sum", .inputs = true},
-    {"a sum without renormalize",
-     BAD_CALL(sum_with_softmax, SY_ERR_VALUE, "shared_in_sum", NULL, "renormalize"),
-     .line = GATED " score=sigmoid", .inputs = true},
-    {"a sum of softmax",
-     BAD_CALL(sum_with_softmax, SY_ERR_VALUE, "shared_in_sum", "the score SOFTMAX", "SIGMOID"),
-     .line = GATED " renormalize", .inputs = true},
-    {"a sum of logits",
-     BAD_CALL(sum_with_softmax, SY_ERR_VALUE, "shared_in_sum", "the score NONE", "SIGMOID"),
-     .line = GATED " renormalize score=none", .inputs = true},
-    {"a sum of a softmax after",
-     BAD_CALL(sum_with_softmax, SY_ERR_VALUE, "shared_in_sum", "softmax_after", "SIGMOID"),
-     .line = GATED " renormalize score=sigmoid softmax_after", .inputs = true},
-    {"experts past 2^23", BAD_CALL(experts_past_2_to_the_23, SY_ERR_OVERFLOW, "logits", "8388609", "8388608"),
-     .inputs = true},
-    {"scores past 2^63 bytes",
-     BAD_CALL(cells_past_2_to_the_63, SY_ERR_OVERFLOW, "logits", "549755813888", NULL), .inputs = true},
-    {"tokens times experts of 2^64",
-     BAD_CALL(wraps_to_zero, SY_ERR_OVERFLOW, "logits", "4611686018427387904", NULL), .inputs = true},
-    {"shared experts past 2^23",
-     BAD_CALL(shared_past_2_to_the_23, SY_ERR_OVERFLOW, "n_shared", "8388603", "8388608"), .inputs = true},
-    {"shared experts past 2^63",
-     BAD_CALL(most_shared, SY_ERR_OVERFLOW, "n_shared", "9223372036854775807", "8388608"), .inputs = true},
-    {.name = NULL},
+    {"outputs=-", SY_ERR_NULL, "every other output", "at least one", .blame = "ids"},
+    {"ids_in=-", SY_ERR_NULL, "is missing", "ids_rows"},
+    {"ids_in.shape[0]=4", SY_ERR_SHAPE, "[4,2]", "[5,2]", .line = "T=5 E=6 K=2 ids_in ids"},
+    {"ids_in.shape[0]=6", SY_ERR_SHAPE, "[6,2]", "[5,2]", .line = "T=5 E=6 K=2 ids_in ids"},
+    {"k=7", SY_ERR_VALUE, "7", "1 to 6", .line = "T=5 E=6 K=2 ids"},
+    {"groups=4", SY_ERR_VALUE, "4", "a divisor of 6", GROUPED},
+    {"top_groups=0", SY_ERR_VALUE, "0", "1 to 3", GROUPED},
+    {"top_groups=4", SY_ERR_VALUE, "4", "1 to 3", GROUPED},
+    {"k=5", SY_ERR_VALUE, "leaves 4 experts", "k = 5", .blame = "top_groups", GROUPED},
+    {"n_shared=0", SY_ERR_VALUE, "0", "shared_logits", .line = GATED},
+    {"shared_logits=-", SY_ERR_NULL, "is missing", "shared_in_sum",
+     .line = GATED " renormalize score=sigmoid shared_in_sum"},
+    {"shared_in_sum=1", SY_ERR_VALUE, NULL, "renormalize", .line = GATED " score=sigmoid"},
+    {"shared_in_sum=1", SY_ERR_VALUE, "the score SOFTMAX", "SIGMOID", .line = GATED " renormalize"},
+    {"shared_in_sum=1", SY_ERR_VALUE, "the score NONE", "SIGMOID", .line = GATED " renormalize score=none"},
+    {"shared_in_sum=1", SY_ERR_VALUE, "softmax_after", "SIGMOID",
+     .line = GATED " renormalize score=sigmoid softmax_after"},
+    {"only=logits,ids logits.shape=[1,2^23+1] k=2", SY_ERR_OVERFLOW, "8388609", "8388608", .blame = "logits"},
+    /* 2^40 * 2^22 elements of 2 bytes would still fit; their scores do not. */
+    {"only=logits,ids logits.shape=[2^39,2^22] k=2", SY_ERR_OVERFLOW, "549755813888", .blame = "logits"},
+    {"only=logits,ids logits.shape=[2^62,4] k=2", SY_ERR_OVERFLOW, "4611686018427387904", .blame = "logits"},
+    {"only=logits,ids k=2 n_shared=2^23-5", SY_ERR_OVERFLOW, "8388603", "8388608", .blame = "n_shared"},
+    {"only=logits,ids k=2 n_shared=2^63-1", SY_ERR_OVERFLOW, "9223372036854775807", "8388608",
+     .blame = "n_shared"},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"output shape", BAD_EXTENT("ids", 1, 2, NULL, NULL)},
-    {"device", BAD_DEVICE("probs", 8)},
-    {"alias", BAD_OVER("routing_map", "scores", 0)},
-    {"contents", BAD_NUMBER("ids_in", 1, 6, SY_ERR_INDEX, NULL, NULL)},
-    {.name = NULL},
+    {"ids.shape[1]=2", SY_ERR_SHAPE},
+    {"probs.device=8", SY_ERR_DEVICE},
+    {"routing_map.data=scores", SY_ERR_ALIAS},
+    {"ids_in.data[1]=6", SY_ERR_INDEX},
+    {.change = NULL},
 };
 
 #define DEEPSEEK \

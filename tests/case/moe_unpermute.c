@@ -55,76 +55,31 @@ static void oracle(struct call *c)
     oracle_pairs_free(&pairs);
 }
 
-/* Sizes that exist only on paper. */
-static void paper(struct call *c, int64_t tokens, int64_t experts, int64_t rows, int64_t hidden)
-{
-    call_reshape(c, "permuted_tokens", rows, hidden);
-    call_reshape(c, "sorted_indices", rows, 0);
-    call_reshape(c, "routing_map", tokens, experts);
-    call_reshape(c, "probs", tokens, experts);
-}
-
-static void too_many_tokens(struct call *c)
-{
-    paper(c, INT64_C(1) << 31, 1, 0, 1);
-}
-
-static void too_many_tokens_by_number(struct call *c)
-{
-    sy_moe_unpermute_args *const a = case_args(c);
-    paper(c, 0, 0, 0, 1);
-    a->probs = a->routing_map = NULL;
-    a->num_tokens = INT64_MAX;
-}
-
-static void too_many_experts(struct call *c)
-{
-    paper(c, 1, INT64_C(1) << 31, 0, 1);
-}
-
-static void too_many_rows(struct call *c)
-{
-    paper(c, 1, 1, INT64_C(1) << 31, 1);
-}
-
-static void too_many_elements(struct call *c)
-{
-    paper(c, 1, 1, 0, INT64_C(1) << 31);
-}
-
-static void too_many_bytes(struct call *c)
-{
-    paper(c, INT32_MAX, 0, 0, INT32_MAX);
-}
-
 #define CODED "T=3 E=2 K=2 H=256 row_format=fp8_128"
 static const struct rejection rejections[] = {
-    {"2^31 tokens", BAD_CALL(too_many_tokens, SY_ERR_VALUE, "probs", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^63-1 tokens", BAD_CALL(too_many_tokens_by_number, SY_ERR_VALUE, "num_tokens", NULL, "2147483647"),
-     .inputs = true},
-    {"2^31 experts", BAD_CALL(too_many_experts, SY_ERR_VALUE, "probs", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^31 rows", BAD_CALL(too_many_rows, SY_ERR_VALUE, "permuted_tokens", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^31 elements",
-     BAD_CALL(too_many_elements, SY_ERR_VALUE, "permuted_tokens", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^64 bytes", BAD_CALL(too_many_bytes, SY_ERR_OVERFLOW, "tokens", NULL, "2^63"), .inputs = true},
-    {"scales one row short", BAD_EXTENT("permuted_scales", 0, 5, "[5,2]", "[6,2]"), .inputs = true,
-     .line = CODED},
-    {"scales one short", BAD_EXTENT("permuted_scales", 1, 1, "[6,1]", "[6,2]"), .inputs = true,
-     .line = CODED},
+    {"probs,routing_map.shape=[2^31,1] permuted_tokens.shape=[0,1] sorted_indices.shape=[0]", SY_ERR_VALUE,
+     "2147483648", "2147483647"},
+    {"num_tokens=2^63-1 permuted_tokens.shape=[0,1] sorted_indices.shape=[0] probs,routing_map=-",
+     SY_ERR_VALUE, NULL, "2147483647"},
+    {"probs,routing_map.shape=[1,2^31] permuted_tokens.shape=[0,1] sorted_indices.shape=[0]", SY_ERR_VALUE,
+     "2147483648", "2147483647"},
+    {"permuted_tokens.shape=[2^31,1] sorted_indices.shape=[2^31] probs,routing_map.shape=[1,1]", SY_ERR_VALUE,
+     "2147483648", "2147483647"},
+    {"permuted_tokens.shape=[0,2^31] sorted_indices.shape=[0] probs,routing_map.shape=[1,1]", SY_ERR_VALUE,
+     "2147483648", "2147483647"},
+    {"permuted_tokens.shape=[0,2^31-1] sorted_indices.shape=[0] probs,routing_map.shape=[2^31-1,0]",
+     SY_ERR_OVERFLOW, NULL, "2^63", .blame = "tokens"},
+    {"permuted_scales.shape[1]=1", SY_ERR_SHAPE, "[6,1]", "[6,2]", .line = CODED},
     FORMAT_REJECTIONS(CODED),
-    {.name = NULL},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"input shape", BAD_EXTENT("routing_map", 1, 9, NULL, NULL)},
-    {"value", BAD_SCALAR("num_tokens", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"output shape", BAD_EXTENT("tokens", 0, 5, NULL, NULL)},
-    {"stride", BAD_STRIDE("probs", 0, 4, NULL, NULL)},
-    {.name = NULL},
+    {"routing_map.shape[1]=9", SY_ERR_SHAPE},
+    {"num_tokens=-1", SY_ERR_VALUE},
+    {"tokens.shape[0]=5", SY_ERR_SHAPE},
+    {"probs.strides[0]=4", SY_ERR_STRIDE},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_unpermute = {

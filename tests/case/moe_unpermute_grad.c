@@ -27,56 +27,20 @@ static void oracle(struct call *c)
     oracle_pairs_free(&pairs);
 }
 
-/* Sizes that exist only on paper. */
-static void paper(struct call *c, int64_t tokens, int64_t experts, int64_t rows, int64_t hidden)
-{
-    sy_moe_unpermute_grad_args *const a = case_args(c);
-    a->permuted_tokens = a->probs = a->grad_probs = NULL;
-    call_reshape(c, "grad_tokens", tokens, hidden);
-    call_reshape(c, "routing_map", tokens, experts);
-    call_reshape(c, "sorted_indices", rows, 0);
-}
-
-static void too_many_tokens(struct call *c)
-{
-    paper(c, INT64_C(1) << 31, 1, 0, 1);
-}
-
-static void too_many_elements(struct call *c)
-{
-    paper(c, 1, 1, 0, INT64_C(1) << 31);
-}
-
-static void too_many_rows(struct call *c)
-{
-    paper(c, 1, 1, INT64_C(1) << 31, 1);
-}
-
-static void too_many_experts(struct call *c)
-{
-    paper(c, 1, INT64_C(1) << 31, 0, 1);
-}
-
-static void too_many_bytes(struct call *c)
-{
-    paper(c, 1, 1, INT32_MAX, INT32_MAX);
-}
-
+#define ROWS_ALONE " permuted_tokens,probs,grad_probs=-"
 static const struct rejection rejections[] = {
-    {"grad_probs without probs", NO_TENSOR("probs"), .found = "is missing while grad_probs is given"},
-    {"rows of another type", BAD_TYPE("permuted_tokens", kDLFloat, 16, 1), .found = "is f16",
-     .wanted = "f32"},
-    {"2^31 tokens", BAD_CALL(too_many_tokens, SY_ERR_VALUE, "grad_tokens", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^31 elements", BAD_CALL(too_many_elements, SY_ERR_VALUE, "grad_tokens", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^31 rows", BAD_CALL(too_many_rows, SY_ERR_VALUE, "sorted_indices", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^31 experts", BAD_CALL(too_many_experts, SY_ERR_VALUE, "routing_map", "2147483648", "2147483647"),
-     .inputs = true},
-    {"2^64 bytes", BAD_CALL(too_many_bytes, SY_ERR_OVERFLOW, "grad_permuted_tokens", NULL, "2^63"),
-     .inputs = true},
-    {.name = NULL},
+    {"probs=-", SY_ERR_NULL, "is missing while grad_probs is given", .late = true},
+    {"grad_tokens.shape=[2^31,1] routing_map.shape=[2^31,1] sorted_indices.shape=[0]" ROWS_ALONE,
+     SY_ERR_VALUE, "2147483648", "2147483647"},
+    {"grad_tokens.shape=[1,2^31] routing_map.shape=[1,1] sorted_indices.shape=[0]" ROWS_ALONE, SY_ERR_VALUE,
+     "2147483648", "2147483647"},
+    {"grad_tokens.shape=[1,1] routing_map.shape=[1,1] sorted_indices.shape=[2^31]" ROWS_ALONE, SY_ERR_VALUE,
+     "2147483648", "2147483647", .blame = "sorted_indices"},
+    {"grad_tokens.shape=[1,1] routing_map.shape=[1,2^31] sorted_indices.shape=[0]" ROWS_ALONE, SY_ERR_VALUE,
+     "2147483648", "2147483647", .blame = "routing_map"},
+    {"grad_tokens.shape=[1,2^31-1] routing_map.shape=[1,1] sorted_indices.shape=[2^31-1]" ROWS_ALONE,
+     SY_ERR_OVERFLOW, NULL, "2^63", .blame = "grad_permuted_tokens"},
+    {.change = NULL},
 };
 
 const struct op_case case_moe_unpermute_grad = {

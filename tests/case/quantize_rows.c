@@ -89,72 +89,46 @@ static void oracle(struct call *c)
         oracle_place_scales(args_of(c)->scale_layout, size, rows, groups, scales, out);
 }
 
-static void no_format(struct call *c)
-{
-    args_of(c)->format = NULL;
-}
-
-static void more_scales(struct call *c)
-{
-    args_of(c)->scales = args_of(c)->codes;
-}
-
 #define AS_NAMED "as sy_kv_format_named sets q8_0 or q4_0"
 #define NO_CACHE "0: it is for caches"
 #define INLINED .line = "format=q4_0 rows=3 groups=2"
 static const struct rejection rejections[] = {
-    {"no format", BAD_CALL(no_format, SY_ERR_NULL, "format", "is missing", "the format of the rows"),
-     .inputs = true},
-    {"of an old header",
-     BAD_FORMAT(bytes, offsetof(sy_row_format, a_min), "scale_math 0", "1 to 4: DIV, MUL, UP, FLOOR")},
-    {"codes of f32", BAD_FORMAT_TYPE(q_type, "q_type f32", "f8_e4m3, f8_e5m2 or i8", 2, 32, 1)},
-    {"codes of e8m0", BAD_FORMAT_TYPE(q_type, "q_type f8_e8m0", "f8_e4m3, f8_e5m2 or i8", 14, 8, 1)},
-    {"scales of f16",
-     BAD_FORMAT_TYPE(scale_type, "scale_type f16", "f32 with scale_math DIV or MUL", 2, 16, 1)},
-    {"e8m0 by DIV",
-     BAD_FORMAT_TYPE(scale_type, "scale_type f8_e8m0", "f32 with scale_math DIV or MUL", 14, 8, 1)},
-    {"scale_math 5", BAD_FORMAT(scale_math, 5, "scale_math 5", "1 to 4")},
-    {"scale_math -1", BAD_FORMAT(scale_math, -1, "scale_math -1", "1 to 4")},
-    {"f32 by UP",
-     BAD_FORMAT(scale_math, SY_SCALE_MATH_UP, "scale_type f32", "f8_e8m0 with scale_math UP or FLOOR")},
-    {"code_math 3", BAD_FORMAT(code_math, 3, "code_math 3", "0 to 2: DIV, RCP, AMAX")},
-    {"code_math -1", BAD_FORMAT(code_math, -1, "code_math -1", "0 to 2")},
-    {"a_min -1", BAD_FORMAT(a_min, 0, "a_min -1", "0 or more"), .spoil.field = "", .spoil.real = -1},
-    {"a_min nan", BAD_FORMAT(a_min, 0, "a_min", "0 or more"), .spoil.field = "", .spoil.real = 0.0 / 0.0},
-    {"a_min 1e39", BAD_FORMAT(a_min, 0, "a_min 1e+39", "as f32"), .spoil.field = "", .spoil.real = 1e39},
-    {"scales in the row", BAD_FORMAT(scales, SY_SCALES_ROW, "scales 1", NO_CACHE)},
-    {"a number of codes", BAD_FORMAT(q_count, 8, "q_count 8", NO_CACHE)},
-    {"rope", BAD_FORMAT(rope_bytes, 2, "rope_bytes 2", NO_CACHE)},
-    {"a global scale", BAD_FORMAT(global_is, 1, "global_is 1", NO_CACHE)},
-    {"int8 with powers", BAD_FORMAT_TYPE(q_type, "q_type i8", "f8_e4m3 or f8_e5m2", 0, 8, 1),
+    {"format=-", SY_ERR_NULL, "is missing", "the format of the rows"},
+    {"format.bytes=56", SY_ERR_VALUE, "scale_math 0", "1 to 4: DIV, MUL, UP, FLOOR"},
+    {"format.q_type=f32", SY_ERR_VALUE, "q_type f32", "f8_e4m3, f8_e5m2 or i8"},
+    {"format.q_type=f8_e8m0", SY_ERR_VALUE, "q_type f8_e8m0", "f8_e4m3, f8_e5m2 or i8"},
+    {"format.scale_type=f16", SY_ERR_VALUE, "scale_type f16", "f32 with scale_math DIV or MUL"},
+    {"format.scale_type=f8_e8m0", SY_ERR_VALUE, "scale_type f8_e8m0", "f32 with scale_math DIV or MUL"},
+    {"format.scale_math=5", SY_ERR_VALUE, "scale_math 5", "1 to 4"},
+    {"format.scale_math=-1", SY_ERR_VALUE, "scale_math -1", "1 to 4"},
+    {"format.scale_math=3", SY_ERR_VALUE, "scale_type f32", "f8_e8m0 with scale_math UP or FLOOR"},
+    {"format.code_math=3", SY_ERR_VALUE, "code_math 3", "0 to 2: DIV, RCP, AMAX"},
+    {"format.code_math=-1", SY_ERR_VALUE, "code_math -1", "0 to 2"},
+    {"format.a_min=-1", SY_ERR_VALUE, "a_min -1", "0 or more"},
+    {"format.a_min=nan", SY_ERR_VALUE, "a_min", "0 or more"},
+    {"format.a_min=1e39", SY_ERR_VALUE, "a_min 1e+39", "as f32"},
+    {"format.scales=1", SY_ERR_VALUE, "scales 1", NO_CACHE},
+    {"format.q_count=8", SY_ERR_VALUE, "q_count 8", NO_CACHE},
+    {"format.rope_bytes=2", SY_ERR_VALUE, "rope_bytes 2", NO_CACHE},
+    {"format.global_is=1", SY_ERR_VALUE, "global_is 1", NO_CACHE},
+    {"format.q_type=i8", SY_ERR_VALUE, "q_type i8", "f8_e4m3 or f8_e5m2", .line = "format=mxfp8 rows=3"},
+    {"format.code_math=1", SY_ERR_VALUE, "code_math 1", "0: scales are powers of two",
      .line = "format=mxfp8 rows=3"},
-    {"powers by RCP", BAD_FORMAT(code_math, 1, "code_math 1", "0: scales are powers of two"),
-     .line = "format=mxfp8 rows=3"},
-    {"groups of 16", BAD_FORMAT(group, 16, "scales inline", AS_NAMED), INLINED},
-    {"inline f32", BAD_FORMAT_TYPE(scale_type, "scales inline", AS_NAMED, 2, 32, 1), INLINED},
-    {"inline a_min", BAD_FORMAT(a_min, 0, "scales inline", AS_NAMED), INLINED, .spoil.field = "",
-     .spoil.real = 1},
-    {"inline and scales",
-     BAD_CALL(more_scales, SY_ERR_VALUE, "scales", "is given", "none: the codes have the scales"), INLINED},
-    {"rows of 40", BAD_EXTENT("input", 1, 40, "rows of 40", "a multiple of 32"), INLINED, .inputs = true},
-    {"layout 3", BAD_SCALAR("scale_layout", 3, SY_ERR_VALUE, NULL, "is 3", "0 to 2: ROW, COL, SWIZZLE"),
-     .inputs = true},
-    {"layout -1", BAD_SCALAR("scale_layout", -1, SY_ERR_VALUE, NULL, "is -1", "0 to 2"), .inputs = true},
-    {"layout 3 of inline", BAD_SCALAR("scale_layout", 3, SY_ERR_VALUE, NULL, "is 3", "0 to 2"), INLINED},
-    {"f32 swizzled",
-     BAD_SCALAR("scale_layout", SY_SCALE_SWIZZLE, SY_ERR_VALUE, NULL, "is SWIZZLE",
-                "ROW or COL: the scales of the format are f32"),
-     .inputs = true},
-    {"inline swizzled",
-     BAD_SCALAR("scale_layout", SY_SCALE_SWIZZLE, SY_ERR_VALUE, NULL, "is SWIZZLE",
-                "ROW: the scales of the format are in the rows"),
-     INLINED, .inputs = true},
-    {"scales by rows with COL",
-     BAD_SCALAR("scale_layout", SY_SCALE_COL, SY_ERR_SHAPE, "scales", "[3,2]", "[2,4,1]")},
-    {"two global scales of three rows", BAD_EXTENT("global_scale", 0, 2, "[2]", "[1] or [3]"), .inputs = true,
-     .line = "format=nvfp4 rows=3 groups=2"},
-    {"no global scale", NO_TENSOR("global_scale"), .inputs = true, .line = "format=nvfp4 rows=3 groups=2"},
-    {.name = NULL},
+    {"format.group=16", SY_ERR_VALUE, "scales inline", AS_NAMED, INLINED},
+    {"format.scale_type=f32", SY_ERR_VALUE, "scales inline", AS_NAMED, INLINED},
+    {"format.a_min=1", SY_ERR_VALUE, "scales inline", AS_NAMED, INLINED},
+    {"scales=codes", SY_ERR_VALUE, "is given", "none: the codes have the scales", INLINED},
+    {"input.shape[1]=40", SY_ERR_SHAPE, "rows of 40", "a multiple of 32", INLINED},
+    {"scale_layout=3", SY_ERR_VALUE, "is 3", "0 to 2: ROW, COL, SWIZZLE"},
+    {"scale_layout=-1", SY_ERR_VALUE, "is -1", "0 to 2"},
+    {"scale_layout=3", SY_ERR_VALUE, "is 3", "0 to 2", INLINED},
+    {"scale_layout=swizzle", SY_ERR_VALUE, "is SWIZZLE", "ROW or COL: the scales of the format are f32"},
+    {"scale_layout=swizzle", SY_ERR_VALUE, "is SWIZZLE", "ROW: the scales of the format are in the rows",
+     INLINED},
+    {"scale_layout=col", SY_ERR_SHAPE, "[3,2]", "[2,4,1]", .blame = "scales", .late = true},
+    {"global_scale.shape[0]=2", SY_ERR_SHAPE, "[2]", "[1] or [3]", .line = "format=nvfp4 rows=3 groups=2"},
+    {"global_scale=-", SY_ERR_NULL, .line = "format=nvfp4 rows=3 groups=2"},
+    {.change = NULL},
 };
 
 const struct op_case case_quantize_rows = {

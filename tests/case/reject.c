@@ -25,7 +25,10 @@ enum phase {
 };
 
 struct trial {
-    struct rejection row;
+    struct rejection row; /* what is expected; its change is that of `spoil`, `more` and `then` */
+    struct spoil spoil, second;
+    const char *more, *then;
+    bool inputs; /* the query rejects it too, without outputs and data */
     enum phase phase;
     char name[48], other[48], found[64], wanted[64], blame[600];
 };
@@ -50,12 +53,18 @@ static bool names(const char *list_of_names, const char *name)
     return false;
 }
 
+/* Whether the first change is the only one. */
+static bool is_alone(const struct trial *t)
+{
+    return t->second.kind == SPOIL_NOTHING && t->more == NULL && t->then == NULL && t->row.with == NULL;
+}
+
 /* A fault of a mesh's tensor is of its device. */
-static void check_device(struct call *c, sy_ctx *ctx, const struct rejection *r, const char *argument)
+static void check_device(struct call *c, sy_ctx *ctx, const struct trial *t, const char *argument)
 {
     char want[80];
-    const struct spoil *const s = &r->spoil;
-    if (c->comm == NULL || s->kind >= SPOIL_NUMBER || r->second.kind != SPOIL_NOTHING)
+    const struct spoil *const s = &t->spoil;
+    if (c->comm == NULL || s->kind >= SPOIL_NUMBER || s->device < 0 || !is_alone(t))
         return;
     const int device = case_field_on(c, s->field, s->device)->device;
     snprintf(want, sizeof want, "%s of device %d ", argument, device);
@@ -95,18 +104,33 @@ static void check_numbers(struct call *c, sy_ctx *ctx, const sy_fault *f, bool s
         case_fail(c, ctx, "limit %lld is not that of the range", (long long)f->limit);
 }
 
-static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *r, sy_status status)
+static void check_plane(struct call *c, sy_ctx *ctx, const struct trial *t)
 {
-    const char *const sentence = sy_ctx_error(ctx), *const blame =
-                                                        r->blame != NULL ? r->blame : r->spoil.field;
+    const char *const dot = t->spoil.field != NULL ? strchr(t->spoil.field, '.') : NULL;
+    char plane[32];
+    snprintf(plane, sizeof plane, "of plane %s", dot != NULL ? dot + 1 : "");
+    if (dot != NULL && t->spoil.kind != SPOIL_OVER && strstr(sy_ctx_error(ctx), plane) == NULL)
+        case_fail(c, ctx, "the sentence does not contain %s", plane);
+}
+
+/* Arguments that may be blamed: without a statement the tensor, as it is named in the description, or both that overlap. */
+static bool may_blame(const struct trial *t, const char *argument)
+{
+    const struct spoil *const s = &t->spoil;
+    if (t->row.blame != NULL)
+        return *t->row.blame == '\0' || names(t->row.blame, argument);
+    const size_t n = s->field != NULL ? strcspn(s->field, ".,") : 0;
+    return s->field == NULL || (strlen(argument) == n && strncmp(s->field, argument, n) == 0) ||
+           (s->kind == SPOIL_OVER && strcmp(s->other, argument) == 0);
+}
+
+static void check_sentence(struct call *c, sy_ctx *ctx, const struct trial *t, sy_status status)
+{
+    const struct rejection *const r = &t->row;
+    const char *const sentence = sy_ctx_error(ctx);
     sy_fault f;
     sy_ctx_fault(ctx, &f);
-    if (r->spoil.kind != SPOIL_OVER && r->spoil.field != NULL && strchr(r->spoil.field, '.') != NULL) {
-        char plane[32];
-        snprintf(plane, sizeof plane, "of plane %s", strchr(r->spoil.field, '.') + 1);
-        if (strstr(sentence, plane) == NULL)
-            case_fail(c, ctx, "the sentence does not contain %s", plane);
-    }
+    check_plane(c, ctx, t);
     if (status != r->want || f.status != status)
         case_fail(c, ctx, "%s, want %s", sy_status_name(status), sy_status_name(r->want));
     if (status == SY_OK) {
@@ -115,40 +139,46 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct rejection *
     }
     if (strstr(sentence, c->info->name) == NULL)
         case_fail(c, ctx, "the sentence does not name the operator");
-    if (blame != NULL && *blame != '\0' && !names(blame, f.argument))
-        case_fail(c, ctx, "the fault names %s, want %s", f.argument, blame);
+    if (!may_blame(t, f.argument))
+        case_fail(c, ctx, "the fault names %s, want %s", f.argument,
+                  r->blame != NULL ? r->blame : t->spoil.field);
     if (f.argument[0] != '\0' && strstr(sentence, f.argument) == NULL)
         case_fail(c, ctx, "the sentence does not name %s", f.argument);
     if (r->found != NULL && strstr(sentence, r->found) == NULL)
         case_fail(c, ctx, "the sentence does not contain %s", r->found);
     if (r->wanted != NULL && strstr(sentence, r->wanted) == NULL)
         case_fail(c, ctx, "the sentence does not contain %s", r->wanted);
-    check_device(c, ctx, r, f.argument);
-    const bool word = r->spoil.kind == SPOIL_SCALAR && case_scalar(c, r->spoil.field)->kind == SY_KIND_ENUM;
+    check_device(c, ctx, t, f.argument);
+    const bool scalar = t->spoil.kind == SPOIL_SCALAR && t->more == NULL && r->with == NULL,
+               word = scalar && case_scalar(c, t->spoil.field)->kind == SY_KIND_ENUM;
     if ((status == SY_ERR_VALUE || status == SY_ERR_SHAPE) && f.code != SY_FAULT_EMPTY && !word)
-        check_numbers(c, ctx, &f, r->spoil.kind == SPOIL_SCALAR);
+        check_numbers(c, ctx, &f, scalar);
     if (r->code != SY_FAULT_NONE && f.code != r->code)
         case_fail(c, ctx, "fault %s, want %s", sy_fault_name(f.code), sy_fault_name(r->code));
     if ((r->numbers[0] != 0 || r->numbers[1] != 0) && (f.value != r->numbers[0] || f.limit != r->numbers[1]))
         case_fail(c, ctx, "value %lld, limit %lld", (long long)f.value, (long long)f.limit);
 }
 
-static void reject(struct call *c, const struct rejection *r)
+static void reject(struct call *c, const struct trial *t)
 {
     sy_ctx *const ctx = case_ctx[n_rejections++ % n_case_ctx];
     const union test_args args = c->args;
     char before[sizeof case_where], sentence[600];
     sy_query query;
     memcpy(before, case_where, sizeof before);
-    snprintf(case_where + strlen(before), sizeof case_where - strlen(before), "; %s", r->name);
+    snprintf(case_where + strlen(before), sizeof case_where - strlen(before), "; %s", t->row.change);
     call_lay_out(c, 0, false);
-    call_apply(c, &r->spoil);
-    call_apply(c, &r->second);
+    call_apply(c, &t->spoil);
+    call_apply(c, &t->second);
+    call_change(c, t->more);
+    if (t->row.with != NULL)
+        t->row.with(c);
+    call_change(c, t->then);
     const sy_status status = call_run(c, ctx);
-    check_sentence(c, ctx, r, status);
+    check_sentence(c, ctx, t, status);
     if (status != SY_OK)
         call_untouched(c, ctx);
-    if (r->inputs) {
+    if (t->inputs) {
         snprintf(sentence, sizeof sentence, "%s", sy_ctx_error(ctx));
         for (int i = 0; i < c->n_operands; i++) {
             c->operand[i].t.data = NULL;
@@ -178,15 +208,16 @@ static struct trial *add(const struct operand *x, enum spoil_kind kind, enum pha
 {
     static struct trial none;
     struct trial *const t = list.n < 4000 ? &list.trial[list.n++] : &none;
-    *t = (struct trial){
-        .row = {.name = x != NULL ? x->field->name : "", .want = want, .inputs = x != NULL && x->in},
-        .phase = phase};
-    t->row.spoil = (struct spoil){
-        .kind = kind, .field = x != NULL ? x->field->name : NULL, .device = x != NULL ? x->device : 0};
+    *t = (struct trial){.row = {.change = x != NULL ? x->field->name : "", .want = want},
+                        .spoil = {.kind = kind,
+                                  .field = x != NULL ? x->field->name : NULL,
+                                  .device = x != NULL ? x->device : 0},
+                        .inputs = x != NULL && x->in,
+                        .phase = phase};
     if (x != NULL && x->plane > 0) {
         full_name(t->name, sizeof t->name, x);
         t->row.blame = x->field->name;
-        t->row.name = t->row.spoil.field = t->name;
+        t->row.change = t->spoil.field = t->name;
     }
     return t;
 }
@@ -216,13 +247,13 @@ static void list_nulls(const struct call *c, const struct operand *x)
     else if (paired(c, x)) {
         struct trial *const t = add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL);
         t->row.found = "want both or none";
-        t->row.inputs = false;
+        t->inputs = false;
     }
     add(x, SPOIL_NO_SHAPE, AT_NULL, SY_ERR_NULL)->row.found = "no shape";
     if (x->bytes > 0) {
         struct trial *const t = add(x, SPOIL_NO_DATA, AT_NULL, SY_ERR_NULL);
         t->row.found = "no data";
-        t->row.inputs = false;
+        t->inputs = false;
     }
 }
 
@@ -235,12 +266,12 @@ static void list_types(const struct call *c, const struct operand *x)
         if (call_accepts(c, x, type))
             continue;
         struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
-        t->row.spoil.type = type;
+        t->spoil.type = type;
         t->row.code = SY_FAULT_BAD_DTYPE;
         if (i < SY_N_TYPES)
             snprintf(t->found, sizeof t->found, "%s", sy_type_name((sy_type)i));
         t->row.found = t->found;
-        t->row.inputs =
+        t->inputs =
             x->in && (c->comm == NULL || x->accepts == 0); /* an output that is of its type comes first */
         size_t used = (size_t)snprintf(t->blame, sizeof t->blame, "%s", x->field->name);
         for (int j = 0; j < c->info->n_tensors; j++)
@@ -258,15 +289,15 @@ static void list_ranks(const struct operand *x)
         if (ranks[r] > CASE_RANK)
             continue;
         struct trial *const t = add(x, SPOIL_RANK, AT_RANK, SY_ERR_SHAPE);
-        t->row.spoil.value = ranks[r];
+        t->spoil.value = ranks[r];
         snprintf(t->found, sizeof t->found, "has rank %d", ranks[r]);
         t->row.found = t->found;
         expect_numbers(t, SY_FAULT_BAD_RANK, ranks[r], r == 0 ? x->field->min_rank : x->field->max_rank);
     }
     for (int d = 0; d < x->rank; d++) {
         struct trial *const t = add(x, SPOIL_EXTENT, AT_RANK, SY_ERR_SHAPE);
-        t->row.spoil.d = d;
-        t->row.spoil.value = -3;
+        t->spoil.d = d;
+        t->spoil.value = -3;
         t->row.found = "no negative extent";
     }
 }
@@ -322,14 +353,14 @@ static void list_input_extents(const struct call *c, int i)
             if (x->shape[d] + by < 0)
                 continue;
             struct trial *const t = add(x, SPOIL_EXTENT, AT_INPUT, SY_ERR_SHAPE);
-            t->row.spoil.d = d;
-            t->row.spoil.value = x->shape[d] + by;
+            t->spoil.d = d;
+            t->spoil.value = x->shape[d] + by;
             blame_extent(c, x, text, t);
             if (c->comm == NULL && strchr(t->blame, '|') == NULL)
-                expect_numbers(t, SY_FAULT_NONE, t->row.spoil.value, x->shape[d]);
+                expect_numbers(t, SY_FAULT_NONE, t->spoil.value, x->shape[d]);
             if (c->comm != NULL) { /* the first tensor that does not fit to it, which may be an output */
                 t->row.blame = "";
-                t->row.inputs = false;
+                t->inputs = false;
             }
         }
         text += strcspn(text, " ");
@@ -352,13 +383,13 @@ static void list_extents(const struct call *c, const struct operand *x)
             if (x->shape[d] + by < 0 || (x->field->flags & SY_FIELD_PER_ROW))
                 continue;
             struct trial *const t = add(x, SPOIL_EXTENT, AT_OUTPUT, SY_ERR_SHAPE);
-            t->row.spoil.d = d;
-            t->row.spoil.value = x->shape[d] + by;
+            t->spoil.d = d;
+            t->spoil.value = x->shape[d] + by;
             print_shape(t->found, sizeof t->found, x, d, x->shape[d] + by);
             print_shape(t->wanted, sizeof t->wanted, x, d, x->shape[d]);
             t->row.found = t->found;
             if (c->comm == NULL) /* else in words of the shape without dimensions of 1 */
-                expect_numbers(t, SY_FAULT_BAD_SHAPE, t->row.spoil.value, x->shape[d]);
+                expect_numbers(t, SY_FAULT_BAD_SHAPE, t->spoil.value, x->shape[d]);
             t->row.wanted = c->comm != NULL && x->rank != c->operand[0].rank ? NULL : t->wanted;
         }
     }
@@ -367,8 +398,8 @@ static void list_extents(const struct call *c, const struct operand *x)
 static struct trial *add_stride(const struct operand *x, int d, int64_t value, sy_status want)
 {
     struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, want);
-    t->row.spoil.d = d;
-    t->row.spoil.value = value;
+    t->spoil.d = d;
+    t->spoil.value = value;
     return t;
 }
 
@@ -410,21 +441,21 @@ static void list_overlaps(const struct call *c, const struct operand *x)
                 continue; /* of another device: one, and on it */
             struct trial *const t = add(x, SPOIL_OVER, AT_ALIAS, SY_ERR_ALIAS);
             full_name(t->other, sizeof t->other, y);
-            t->row.spoil.other = t->other;
-            t->row.spoil.other_device = y->device;
-            t->row.spoil.value = by;
+            t->spoil.other = t->other;
+            t->spoil.other_device = y->device;
+            t->spoil.value = by;
             t->row.blame = "";
-            t->row.inputs = false; /* a query has no data */
+            t->inputs = false; /* a query has no data */
         }
 }
 
 static struct trial *add_scalar(const sy_field_info *f, int64_t value, sy_fault_code code)
 {
     struct trial *const t = add(NULL, SPOIL_SCALAR, AT_VALUE, SY_ERR_VALUE);
-    t->row.name = t->row.spoil.field = f->name;
-    t->row.spoil.value = value;
+    t->row.change = t->spoil.field = f->name;
+    t->spoil.value = value;
     t->row.code = code;
-    t->row.inputs = true;
+    t->inputs = true;
     snprintf(t->found, sizeof t->found, "%lld", (long long)value);
     t->row.found = t->found;
     return t;
@@ -470,11 +501,11 @@ static void list_range(const struct call *c, const sy_field_info *f)
     const double odd[] = {(double)INFINITY, -(double)INFINITY, (double)NAN, -0.5};
     for (int k = 0; real && k < (*f->range == '0' ? 4 : 3); k++) {
         struct trial *const t = add(NULL, SPOIL_REAL, AT_VALUE, SY_ERR_VALUE);
-        t->row.name = t->row.spoil.field = f->name;
-        t->row.spoil.real = odd[k];
+        t->row.change = t->spoil.field = f->name;
+        t->spoil.real = odd[k];
         t->row.found = k < 2 ? "inf" : k == 2 ? "nan" : "-0.5";
         t->row.wanted = *f->range == '0' ? "a finite number of 0 or more" : "a finite number";
-        t->row.inputs = true;
+        t->inputs = true;
     }
     if (real)
         return;
@@ -493,49 +524,31 @@ static void list_range(const struct call *c, const sy_field_info *f)
 
 /* ---- Row formats --------------------------------------------------------------------------------------- */
 
-static void no_bytes(struct call *c)
-{
-    case_own_format(c)->bytes = 0;
-}
-
-static void of_caches(struct call *c)
-{
-    case_own_format(c)->scale_math = SY_SCALE_MATH_CACHE;
-}
-
-static void group_less(struct call *c)
-{
-    case_own_format(c)->group = -1;
-}
-
-static void group_large(struct call *c)
-{
-    case_own_format(c)->group = 1000003;
-}
-
 /* Rows of codes of 8 bits, with their scales apart. */
 static void list_formats(const struct call *c)
 {
     static const struct {
-        void (*with)(struct call *c);
+        size_t at;
+        int value;
         const char *found, *wanted;
-    } spoils[] = {{no_bytes, "bytes 0", "sizeof(sy_kv_format)"},
-                  {of_caches, "scale_math 0", "other formats are of caches"},
-                  {group_less, "group -1", "1 or more"},
-                  {group_large, "rows of ", "a multiple of 1000003"}};
+    } spoils[] = {{offsetof(sy_row_format, bytes), 0, "bytes 0", "sizeof(sy_kv_format)"},
+                  {offsetof(sy_row_format, scale_math), 0, "scale_math 0", "other formats are of caches"},
+                  {offsetof(sy_row_format, group), -1, "group -1", "1 or more"},
+                  {offsetof(sy_row_format, group), 1000003, "rows of ", "a multiple of 1000003"}};
     const sy_field_info *const f = case_format_field(c);
     const sy_row_format *format = NULL;
     if (f != NULL)
         memcpy(&format, (const char *)&c->args + f->offset, sizeof format);
     for (int i = 0;
          i < 4 && c->format > 0 && format != NULL && format->scales == 0 && format->q_type.bits == 8; i++) {
-        struct trial *const t = add(NULL, SPOIL_CALL, ALONE, i < 3 ? SY_ERR_VALUE : SY_ERR_SHAPE);
-        t->row.name = spoils[i].found;
-        t->row.spoil.with = spoils[i].with;
+        struct trial *const t = add(NULL, SPOIL_FORMAT, ALONE, i < 3 ? SY_ERR_VALUE : SY_ERR_SHAPE);
+        t->row.change = spoils[i].found;
+        t->spoil.d = (int)spoils[i].at;
+        t->spoil.value = spoils[i].value;
         t->row.blame = i < 3 ? f->name : "";
         t->row.found = spoils[i].found;
         t->row.wanted = spoils[i].wanted;
-        t->row.inputs = true;
+        t->inputs = true;
     }
 }
 
@@ -561,7 +574,7 @@ static void list_all(const struct call *c)
         list_nulls(c, x);
         list_types(c, x);
         list_ranks(x);
-        add(x, SPOIL_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->row.spoil.value = 8; /* Metal */
+        add(x, SPOIL_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->spoil.value = 8; /* Metal */
         if (unchecked(c, x->field->name))
             continue;
         if (!lists(c->op->own_extents, x->field->name)) {
@@ -588,16 +601,16 @@ static void reject_pairs(struct call *c)
 {
     const struct trial *last[PHASES + 1] = {NULL};
     for (int i = 0; i < list.n; i++) /* of a mesh on one device: the faults of a lower one come first */
-        if (list.trial[i].row.spoil.device == 0)
+        if (list.trial[i].spoil.device == 0)
             last[list.trial[i].phase] = &list.trial[i];
     for (int i = 0; i < list.n; i++)
-        for (int p = (int)list.trial[i].phase + 1; p < PHASES && list.trial[i].row.spoil.device == 0; p++) {
-            struct rejection both = list.trial[i].row;
-            if (last[p] == NULL || strcmp(last[p]->row.name, both.name) == 0 ||
+        for (int p = (int)list.trial[i].phase + 1; p < PHASES && list.trial[i].spoil.device == 0; p++) {
+            struct trial both = list.trial[i];
+            if (last[p] == NULL || strcmp(last[p]->row.change, both.row.change) == 0 ||
                 (both.spoil.kind == SPOIL_EXTENT && both.spoil.value >= 0) ||
-                (last[p]->row.spoil.kind == SPOIL_OVER && strcmp(last[p]->row.spoil.other, both.name) == 0))
+                (last[p]->spoil.kind == SPOIL_OVER && strcmp(last[p]->spoil.other, both.row.change) == 0))
                 continue;
-            both.second = last[p]->row.spoil;
+            both.second = last[p]->spoil;
             both.inputs = false;
             reject(c, &both);
         }
@@ -664,33 +677,50 @@ static bool all_given(const struct op_case *op, const bool *given)
 
 /* ---- The case's own ------------------------------------------------------------------------------------ */
 
-static void made_of_line(struct call *c, const struct op_case *op, struct reader *in, const char *line)
+/* Whether a query without outputs and data has what is changed. */
+static bool of_inputs(struct call *c, const struct spoil *s)
 {
-    *in = reader_text(line != NULL ? line : op->small);
-    snprintf(case_where, sizeof case_where, "\"%s\"", in->text);
-    call_make(c, op, in);
-    if (c->want.status != SY_OK)
-        case_fail(c, NULL, "the line is rejected");
+    const bool tensor = (s->kind >= SPOIL_MISSING && s->kind <= SPOIL_DEVICE) && *s->field != '*';
+    if (s->kind == SPOIL_OVER || s->kind == SPOIL_NUMBER || s->kind == SPOIL_NO_DATA)
+        return false;
+    for (int i = 0; tensor && i < c->info->n_tensors; i++) {
+        const sy_field_info *const f = sy_op_field(c->info, i);
+        const size_t n = strcspn(s->field, ".,");
+        if (strlen(f->name) == n && strncmp(f->name, s->field, n) == 0 &&
+            (f->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) != SY_FIELD_OUT)
+            return true;
+    }
+    return !tensor;
+}
+
+/* Of a ladder: `later` is changed too. */
+static void own_rejection(const struct op_case *op, const struct rejection *r, const struct rejection *later)
+{
+    static struct call c;
+    struct reader in = reader_text(r->line != NULL ? r->line : op->small);
+    struct trial t = {.row = *r, .inputs = !r->late && later == NULL && r->want != SY_OK};
+    struct spoil each;
+    snprintf(case_where, sizeof case_where, "\"%s\"", in.text);
+    call_make(&c, op, &in);
+    if (c.want.status != SY_OK)
+        case_fail(&c, NULL, "the line is rejected");
+    for (const char *at = r->change; at != NULL && t.inputs;) {
+        at = call_read(&c, at, &each);
+        t.inputs = of_inputs(&c, &each);
+    }
+    t.more = call_read(&c, r->change, &t.spoil);
+    t.then = later != NULL ? later->change : NULL;
+    reject(&c, &t);
+    call_free(&c);
 }
 
 static void own_rejections(const struct op_case *op)
 {
-    struct call c;
-    struct reader in;
-    for (const struct rejection *r = op->rejections; r != NULL && r->name != NULL; r++) {
-        made_of_line(&c, op, &in, r->line);
-        reject(&c, r);
-        call_free(&c);
-    }
-    for (const struct rejection *r = op->ladder; r != NULL && r->name != NULL; r++)
-        for (const struct rejection *later = r + 1; later->name != NULL; later++) {
-            struct rejection both = *r;
-            both.second = later->spoil;
-            both.inputs = false;
-            made_of_line(&c, op, &in, r->line);
-            reject(&c, &both);
-            call_free(&c);
-        }
+    for (const struct rejection *r = op->rejections; r != NULL && r->change != NULL; r++)
+        own_rejection(op, r, NULL);
+    for (const struct rejection *r = op->ladder; r != NULL && r->change != NULL; r++)
+        for (const struct rejection *later = r + 1; later->change != NULL; later++)
+            own_rejection(op, r, later);
 }
 
 int test_rejections(const struct op_case *op)
@@ -709,9 +739,9 @@ int test_rejections(const struct op_case *op)
             (ok ? is_new(&c, given) : !faulty)) { /* what contents are wrong is reported last */
             list_all(&c);
             for (int i = 0; i < list.n; i++)
-                if (ok || list.trial[i].row.spoil.device + list.trial[i].row.spoil.other_device ==
+                if (ok || list.trial[i].spoil.device + list.trial[i].spoil.other_device ==
                               0) /* of a mesh: device by device */
-                    reject(&c, &list.trial[i].row);
+                    reject(&c, &list.trial[i]);
             if (ok)
                 reject_pairs(&c);
             if (ok)

@@ -201,15 +201,3 @@ struct rows_pairs rows_pairs(struct call *c, const struct rows_case *in)
                              f->limit};
     return pairs;
 }
-
-void format_none(struct call *c)
-{
-    memset((char *)&c->args + case_scalar(c, "row_format")->offset, 0, sizeof(const sy_row_format *));
-}
-
-/* Rows as they are: only on paper where they are longer. */
-void format_only_scales(struct call *c)
-{
-    format_none(c);
-    case_field(c, "permuted_tokens")->t.dtype = case_field(c, "tokens")->t.dtype;
-}

@@ -27,16 +27,11 @@ struct rows_pairs rows_pairs(struct call *c, const struct rows_case *in);
 
 /* What the description does not say of a row_format of permuted_tokens; `of` is a line with one. */
 #define FORMAT_REJECTIONS(of) \
-    {"codes without a format", BAD_CALL(format_none, SY_ERR_DTYPE, "permuted_tokens", NULL, NULL), \
-     .line = of}, \
+    {"row_format=-", SY_ERR_DTYPE, .blame = "permuted_tokens", .late = true, .line = of}, \
     { \
-        "scales without a format", \
-            BAD_CALL(format_only_scales, SY_ERR_VALUE, "permuted_scales", "is given", \
-                     "none: there is no row_format"), \
-            .line = of \
+        "row_format=- permuted_tokens.dtype=f32", SY_ERR_VALUE, "is given", "none: there is no row_format", \
+            .blame = "permuted_scales", .line = of \
     }
-void format_none(struct call *c);
-void format_only_scales(struct call *c);
 
 /* What rows_pairs notes; without weights the last two do not occur. */
 #define ROWS_NO_WEIGHTS \

@@ -333,193 +333,69 @@ static void oracle(struct call *c)
 
 /* ---- Rejections ---------------------------------------------------------------------------------------- */
 
-static void leave(struct call *c, const char *fields)
-{
-    char name[40];
-    for (int n; sscanf(fields, "%39s%n", name, &n) == 1; fields += n)
-        *case_field(c, name)->at = NULL;
-}
-
 #define NO_SCORES "score_token score_logprob "
 #define NO_TOP "top_token top_logprob "
 #define ALL_OUTPUTS \
     "token kept row_flags masked_logits list_token list_prob logprob rank " NO_TOP "score_logprob"
 
-static void leave_outputs(struct call *c)
-{
-    leave(c, ALL_OUTPUTS);
-}
-
-static void no_mode(struct call *c)
-{
-    sy_sample_args *const a = case_args(c);
-    a->logprob_mode = SY_LOGPROB_NONE;
-    a->top_logprobs = 0;
-}
-
-static void logprob_without_mode(struct call *c)
-{
-    no_mode(c);
-    leave(c, NO_SCORES);
-}
-
-static void rank_without_mode(struct call *c)
-{
-    no_mode(c);
-    leave(c, "logprob " NO_TOP NO_SCORES);
-}
-
-static void top_without_mode(struct call *c)
-{
-    no_mode(c);
-    leave(c, "logprob rank " NO_SCORES);
-}
-
-static void mode_alone(struct call *c)
-{
-    leave(c, "logprob rank " NO_TOP NO_SCORES);
-}
-
-static void no_seed(struct call *c)
-{
-    sy_sample_args *const a = case_args(c);
-    a->seed = NULL;
-    a->noise = SY_NOISE_RACE;
-}
-
-static void no_q(struct call *c)
-{
-    sy_sample_args *const a = case_args(c);
-    a->q = NULL;
-    a->noise = SY_NOISE_Q;
-}
-
-static void set_columns(struct call *c, int64_t n)
-{
-    sy_sample_args *const a = case_args(c);
-    a->top_logprobs = 0;
-    case_field(c, "top_token")->now_shape[1] = case_field(c, "top_logprob")->now_shape[1] = n;
-}
-
-static void no_columns(struct call *c)
-{
-    set_columns(c, 0);
-}
-
-static void columns_past_v(struct call *c)
-{
-    set_columns(c, 9);
-}
-
-/* The largest V is 2^23; leaving out what would have to follow keeps the inputs consistent. */
-static void huge_vocabulary(struct call *c)
-{
-    leave(c, "q allow_bits");
-    case_field(c, "logits")->now_shape[1] = 8388609;
-}
-
-/* ceil(V/32) has no overflow of its own. */
-static void widest_vocabulary(struct call *c)
-{
-    leave(c, "q");
-    case_field(c, "logits")->now_shape[1] = INT64_MAX;
-}
-
-static void more_bytes_than_addresses(struct call *c)
-{
-    sy_sample_args *const a = case_args(c);
-    *a = (sy_sample_args){.logits = a->logits, .token = a->token};
-    case_field(c, "logits")->now_shape[0] = case_field(c, "token")->now_shape[0] = INT64_C(1) << 61;
-}
-
-static void half_logits(struct call *c)
-{
-    case_field(c, "logits")->t.dtype = SY_BF16;
-    case_field(c, "top_p")->t.dtype = SY_F16;
-}
-
-static void masked_over_half_logits(struct call *c)
-{
-    case_field(c, "logits")->t.dtype = SY_BF16;
-    case_field(c, "masked_logits")->t.data = case_field(c, "logits")->t.data;
-}
-
-/* The same base and another row stride, in memory that could hold both. */
-static void masked_over_logits_by_another_stride(struct call *c)
-{
-    struct operand *const masked = case_field(c, "masked_logits");
-    leave(c, "list_token");
-    masked->t.data = case_field(c, "logits")->t.data = case_field(c, "list_token")->t.data;
-    call_apply(c, &(struct spoil){.kind = SPOIL_STRIDE, .field = "masked_logits", .d = 0, .value = 9});
-}
-
-#define INPUT(field, d, n, text, right) BAD_EXTENT(field, d, n, text, right), .inputs = true
-#define PER_ROW(field, n, text) INPUT(field, 0, n, text, "[1], [3] or [3,1]")
-#define MODE(with, text) BAD_CALL(with, SY_ERR_VALUE, "logprob_mode", text, NULL)
-
 static const struct rejection rejections[] = {
-    {"no output at all", BAD_CALL(leave_outputs, SY_ERR_NULL, "token", "every other output", NULL)},
-    {"no override_indptr", NO_TENSOR("override_indptr"), .found = "override_token is given", .inputs = true},
-    {"no override_token", NO_TENSOR("override_token"), .found = "override_indptr is given", .inputs = true},
-    {"two of the overrides", NO_TENSOR("override_logit"), .found = "all three", .inputs = true},
-    {"top_p as f16 beside bf16 logits", BAD_CALL(half_logits, SY_ERR_DTYPE, "top_p", "f16", "f32 or bf16"),
-     .inputs = true},
-    {"no vocabulary", INPUT("logits", 1, 0, "0 tokens", "at least 1")},
-    {"top_k of two columns", .spoil = {.kind = SPOIL_RANK, .field = "top_k", .value = 2},
-     .second = {.kind = SPOIL_EXTENT, .field = "top_k", .d = 1, .value = 2}, .want = SY_ERR_SHAPE,
-     .found = "[3,2]", .wanted = "[1], [3] or [3,1]"},
-    {"top_k [2]", PER_ROW("top_k", 2, "[2]")},
-    {"top_p [0]", PER_ROW("top_p", 0, "[0]")},
-    {"min_p [7]", PER_ROW("min_p", 7, "[7]")},
-    {"temperature [9]", PER_ROW("temperature", 9, "[9]")},
-    {"seed [2]", PER_ROW("seed", 2, "[2]")},
-    {"offset [2]", PER_ROW("offset", 2, "[2]")},
-    {"stream [4]", PER_ROW("stream", 4, "[4]")},
-    {"given_token [4]", PER_ROW("given_token", 4, "[4]")},
-    {"allow_bits of no word", INPUT("allow_bits", 1, 0, "[3,0]", "[3,1]")},
-    {"allow_bits of two rows", INPUT("allow_bits", 0, 2, "[2,1]", "[3,1]")},
-    {"allow_bits of two words", INPUT("allow_bits", 1, 2, "[3,2]", "[3,1]")},
-    {"allow_bits for the widest V",
-     BAD_CALL(widest_vocabulary, SY_ERR_SHAPE, "allow_bits", "[3,1]", "[3,288230376151711744]"),
-     .inputs = true},
-    {"a race without a seed", BAD_CALL(no_seed, SY_ERR_VALUE, "noise", "RACE", "seed"), .inputs = true},
-    {"noise q without q", BAD_CALL(no_q, SY_ERR_VALUE, "noise", "is Q", "want q"), .inputs = true},
-    {"logprob without its mode",
-     MODE(logprob_without_mode, "the logprob output is given, want RAW or FINAL")},
-    {"rank without a mode", MODE(rank_without_mode, "the rank output is given, want RAW or FINAL")},
-    {"top_token without a mode", MODE(top_without_mode, "the top_token output is given, want RAW or FINAL")},
-    {"score_token without a mode", MODE(no_mode, "score_token is given, want RAW or FINAL")},
-    {"a mode without an output", MODE(mode_alone, "the logprob output is missing, want the output, or NONE")},
-    {"V = 2^23 + 1", BAD_CALL(huge_vocabulary, SY_ERR_OVERFLOW, "logits", "8388609", "8388608"),
-     .inputs = true},
-    {"more bytes than addresses",
-     BAD_CALL(more_bytes_than_addresses, SY_ERR_OVERFLOW, "logits|token", NULL, NULL), .inputs = true},
-    {"top_token of no column", BAD_CALL(no_columns, SY_ERR_SHAPE, "top_token", "0 columns", "1 to 8")},
-    {"top_token of V + 1 columns",
-     BAD_CALL(columns_past_v, SY_ERR_SHAPE, "top_token", "9 columns", "1 to 8")},
-    {"top_token of other columns than stated",
-     BAD_SCALAR("top_logprobs", 5, SY_ERR_SHAPE, "top_token", "[3,4]", "[3,5]")},
-    {"top_logprob of other columns", BAD_EXTENT("top_logprob", 1, 3, "[3,3]", "[3,4]")},
-    {"top_logprob rows overlap", BAD_STRIDE("top_logprob", 0, 3, "3", NULL)},
-    {"top_token over score_token", BAD_OVER("top_token", "score_token", 0)},
-    {"masked_logits over bf16 logits",
-     BAD_CALL(masked_over_half_logits, SY_ERR_ALIAS, "masked_logits", "logits", NULL)},
-    {"masked_logits over logits by another stride",
-     BAD_CALL(masked_over_logits_by_another_stride, SY_ERR_ALIAS, "masked_logits", "logits", NULL)},
-    {"one k for all, by stride 0", .spoil = {.kind = SPOIL_STRIDE, .field = "top_k", .d = 0, .value = 0}},
-    {"top_k with stride -1", BAD_STRIDE("top_k", 0, -1, "-1", NULL), .inputs = true},
-    {.name = NULL},
+    {"outputs=-", SY_ERR_NULL, "every other output", .blame = "token"},
+    {"override_indptr=-", SY_ERR_NULL, "override_token is given"},
+    {"override_token=-", SY_ERR_NULL, "override_indptr is given"},
+    {"override_logit=-", SY_ERR_NULL, "all three"},
+    {"top_p.dtype=f16 logits.dtype=bf16", SY_ERR_DTYPE, "f16", "f32 or bf16"},
+    {"logits.shape[1]=0", SY_ERR_SHAPE, "0 tokens", "at least 1"},
+    {"top_k.ndim=2 top_k.shape[1]=2", SY_ERR_SHAPE, "[3,2]", "[1], [3] or [3,1]"},
+    {"top_k.shape[0]=2", SY_ERR_SHAPE, "[2]", "[1], [3] or [3,1]"},
+    {"top_p.shape[0]=0", SY_ERR_SHAPE, "[0]", "[1], [3] or [3,1]"},
+    {"min_p.shape[0]=7", SY_ERR_SHAPE, "[7]", "[1], [3] or [3,1]"},
+    {"temperature.shape[0]=9", SY_ERR_SHAPE, "[9]", "[1], [3] or [3,1]"},
+    {"seed.shape[0]=2", SY_ERR_SHAPE, "[2]", "[1], [3] or [3,1]"},
+    {"offset.shape[0]=2", SY_ERR_SHAPE, "[2]", "[1], [3] or [3,1]"},
+    {"stream.shape[0]=4", SY_ERR_SHAPE, "[4]", "[1], [3] or [3,1]"},
+    {"given_token.shape[0]=4", SY_ERR_SHAPE, "[4]", "[1], [3] or [3,1]"},
+    {"allow_bits.shape[1]=0", SY_ERR_SHAPE, "[3,0]", "[3,1]"},
+    {"allow_bits.shape[0]=2", SY_ERR_SHAPE, "[2,1]", "[3,1]"},
+    {"allow_bits.shape[1]=2", SY_ERR_SHAPE, "[3,2]", "[3,1]"},
+    /* ceil(V/32) has no overflow of its own. */
+    {"logits.shape[1]=2^63-1 q=-", SY_ERR_SHAPE, "[3,1]", "[3,288230376151711744]", .blame = "allow_bits"},
+    {"noise=race seed=-", SY_ERR_VALUE, "RACE", "seed"},
+    {"noise=q q=-", SY_ERR_VALUE, "is Q", "want q"},
+    {"logprob_mode=none top_logprobs=0 score_token,score_logprob=-", SY_ERR_VALUE,
+     "the logprob output is given, want RAW or FINAL", .late = true},
+    {"logprob_mode=none top_logprobs=0 logprob,top_token,top_logprob,score_token,score_logprob=-",
+     SY_ERR_VALUE, "the rank output is given, want RAW or FINAL"},
+    {"logprob_mode=none top_logprobs=0 logprob,rank,score_token,score_logprob=-", SY_ERR_VALUE,
+     "the top_token output is given, want RAW or FINAL"},
+    {"logprob_mode=none top_logprobs=0", SY_ERR_VALUE, "score_token is given, want RAW or FINAL"},
+    {"logprob,rank,top_token,top_logprob,score_token,score_logprob=-", SY_ERR_VALUE,
+     "the logprob output is missing, want the output, or NONE", .blame = "logprob_mode"},
+    /* The largest V is 2^23; what would have to follow is left out. */
+    {"logits.shape[1]=8388609 q,allow_bits=-", SY_ERR_OVERFLOW, "8388609", "8388608"},
+    {"only=logits,token logits,token.shape[0]=2^61", SY_ERR_OVERFLOW, .blame = "logits|token"},
+    {"top_token,top_logprob.shape[1]=0 top_logprobs=0", SY_ERR_SHAPE, "0 columns", "1 to 8"},
+    {"top_token,top_logprob.shape[1]=9 top_logprobs=0", SY_ERR_SHAPE, "9 columns", "1 to 8"},
+    {"top_logprobs=5", SY_ERR_SHAPE, "[3,4]", "[3,5]", .blame = "top_token", .late = true},
+    {"top_logprob.shape[1]=3", SY_ERR_SHAPE, "[3,3]", "[3,4]"},
+    {"top_logprob.strides[0]=3", SY_ERR_STRIDE, "3"},
+    {"top_token.data=score_token", SY_ERR_ALIAS},
+    {"masked_logits.data=logits logits.dtype=bf16", SY_ERR_ALIAS, "logits"},
+    /* The same base and another row stride, in memory that could hold both. */
+    {"masked_logits,logits.data=list_token masked_logits.strides[0]=9 list_token=-", SY_ERR_ALIAS, "logits"},
+    {"top_k.strides[0]=0", SY_OK},
+    {"top_k.strides[0]=-1", SY_ERR_STRIDE, "-1"},
+    {.change = NULL},
 };
 
 /* Overflow and contents, between and after the phases of the description. */
 static const struct rejection ladder[] = {
-    {"input shape", BAD_EXTENT("min_p", 0, 7, NULL, NULL)},
-    {"value", BAD_REAL("eps", -1, NULL, NULL)},
-    {"overflow", BAD_CALL(huge_vocabulary, SY_ERR_OVERFLOW, "logits", NULL, NULL)},
-    {"output shape", BAD_EXTENT("row_flags", 0, 4, NULL, NULL)},
-    {"alias", BAD_OVER("list_prob", "masked_logits", 0)},
-    {"contents", BAD_NUMBER("given_token", 1, 8, SY_ERR_INDEX, NULL, NULL)},
-    {.name = NULL},
+    {"min_p.shape[0]=7", SY_ERR_SHAPE},
+    {"eps=-1", SY_ERR_VALUE},
+    {"logits.shape[1]=8388609 q,allow_bits=-", SY_ERR_OVERFLOW},
+    {"row_flags.shape[0]=4", SY_ERR_SHAPE},
+    {"list_prob.data=masked_logits", SY_ERR_ALIAS},
+    {"given_token.data[1]=8", SY_ERR_INDEX},
+    {.change = NULL},
 };
 
 #define FORM(field) " " field " form:" field "=1"

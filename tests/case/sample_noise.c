@@ -33,13 +33,6 @@ static void oracle(struct call *c)
     case_note(c, "offset beyond 32 bits", a->offset > UINT32_MAX);
 }
 
-static const struct rejection rejections[] = {
-    {"the counter of CDF draws",
-     BAD_SCALAR("n", INT64_C(17179869181), SY_ERR_VALUE, NULL, "is 17179869181", "0 to 17179869180"),
-     .inputs = true},
-    {.name = NULL},
-};
-
 const struct op_case case_sample_noise = {
     .name = "sample_noise",
     .make = make,
@@ -48,5 +41,4 @@ const struct op_case case_sample_noise = {
              "offset beyond 32 bits"},
     .small = "n=9",
     .lines = {"n=70001"},
-    .rejections = rejections,
 };

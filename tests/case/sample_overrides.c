@@ -281,125 +281,66 @@ static void oracle(struct call *c)
 
 /* ---- Rejections ---------------------------------------------------------------------------------------- */
 
-static void leave_out(struct call *c, const char *field)
-{
-    *case_field(c, field)->at = NULL;
-}
-
-static void without_lists_of_sequences(struct call *c)
-{
-    leave_out(c, "seq_indptr");
-    leave_out(c, "seq_token");
-}
-
-static void only_ends_of_stops(struct call *c)
-{
-    leave_out(c, "stop_token");
-    leave_out(c, "min_tokens");
-}
-
-static void only_parents(struct call *c)
-{
-    leave_out(c, "draft_token");
-    leave_out(c, "cu_lens");
-}
-
-static void without_output(struct call *c)
-{
-    leave_out(c, "output_indptr");
-    leave_out(c, "output_token");
-}
-
-static void rank_three(struct call *c)
-{
-    only_parents(c);
-    leave_out(c, "parent");
-    call_apply(c, &(struct spoil){.kind = SPOIL_RANK, .field = "logits", .value = 3});
-}
-
 #define LISTS \
     "B=2 V=8 prompt output biased prompt_indptr=1 output_indptr=0 bias_indptr=1 repetition_penalty " \
     "presence_penalty"
 #define DRAFTS \
     "B=2 R=3 V=8 drafts parent output sequences S=2 seq_row_indptr seq_bias stops stop_indptr min_tokens " \
     "form:min_tokens=1 stop_indptr=1"
-#define MISSING(field, text) NO_TENSOR(field), .found = text, .inputs = true
-#define LONG (INT64_C(1) << 30) + 1
 
 static const struct rejection rejections[] = {
-    {"repetition_penalty [3]", BAD_EXTENT("repetition_penalty", 0, 3, "[3]", "[1], [2] or [2,1]"),
-     .inputs = true},
-    {"presence_penalty [3]", BAD_EXTENT("presence_penalty", 0, 3, "[3]", "[1], [2] or [2,1]"),
-     .inputs = true},
-    {"prompt_token alone", MISSING("prompt_indptr", "prompt_token is given")},
-    {"prompt_indptr alone", MISSING("prompt_token", "prompt_indptr is given")},
-    {"output_token alone", MISSING("output_indptr", "output_token is given")},
-    {"output_indptr alone", MISSING("output_token", "output_indptr is given")},
-    {"no bias_indptr", MISSING("bias_indptr", "bias_token is given")},
-    {"no bias", MISSING("bias", "bias_indptr is given")},
-    {"bias alone", MISSING("bias_token", "is given")},
-    {"V = 0", BAD_EXTENT("logits", 1, 0, "0 tokens", "at least 1"), .inputs = true},
-    {"V = 2^23 + 1", BAD_SIZE("logits", 1, 8388609, SY_ERR_OVERFLOW, "8388609", "8388608"), .inputs = true},
-    {"an output too long", BAD_SIZE("output_token", 0, LONG, SY_ERR_OVERFLOW, "1073741825", "1073741824"),
-     .inputs = true},
-    {"a prompt of more bytes than there are",
-     BAD_SIZE("prompt_token", 0, INT64_C(1) << 62, SY_ERR_OVERFLOW, NULL, NULL), .inputs = true},
-    {"override_token too short", BAD_EXTENT("override_token", 0, 13, "[13]", "[14] or more")},
-    {"override_logit too long", BAD_EXTENT("override_logit", 0, 15, "[15]", "[14]")},
-    {"override_token with stride 2", BAD_STRIDE("override_token", 0, 2, "2", "contiguous")},
-    {"override_logit with stride 0", BAD_STRIDE("override_logit", 0, 0, "0", "contiguous")},
-    {"override_token over logits", BAD_OVER("override_token", "logits", 4)},
-    {"override_logit over override_token", BAD_OVER("override_logit", "override_token", 0)},
+    {"repetition_penalty.shape[0]=3", SY_ERR_SHAPE, "[3]", "[1], [2] or [2,1]"},
+    {"presence_penalty.shape[0]=3", SY_ERR_SHAPE, "[3]", "[1], [2] or [2,1]"},
+    {"prompt_indptr=-", SY_ERR_NULL, "prompt_token is given"},
+    {"prompt_token=-", SY_ERR_NULL, "prompt_indptr is given"},
+    {"output_indptr=-", SY_ERR_NULL, "output_token is given"},
+    {"output_token=-", SY_ERR_NULL, "output_indptr is given"},
+    {"bias_indptr=-", SY_ERR_NULL, "bias_token is given"},
+    {"bias=-", SY_ERR_NULL, "bias_indptr is given"},
+    {"bias_token=-", SY_ERR_NULL, "is given"},
+    {"logits.shape[1]=0", SY_ERR_SHAPE, "0 tokens", "at least 1"},
+    {"logits.shape[1]=8388609", SY_ERR_OVERFLOW, "8388609", "8388608"},
+    {"output_token.shape[0]=2^30+1", SY_ERR_OVERFLOW, "1073741825", "1073741824"},
+    {"prompt_token.shape[0]=2^62", SY_ERR_OVERFLOW},
+    {"override_token.shape[0]=13", SY_ERR_SHAPE, "[13]", "[14] or more"},
+    {"override_logit.shape[0]=15", SY_ERR_SHAPE, "[15]", "[14]"},
+    {"override_token.strides[0]=2", SY_ERR_STRIDE, "2", "contiguous"},
+    {"override_logit.strides[0]=0", SY_ERR_STRIDE, "0", "contiguous"},
+    {"override_token.data=logits+4", SY_ERR_ALIAS},
+    {"override_logit.data=override_token", SY_ERR_ALIAS},
 
-    {"cu_lens without drafts", NO_TENSOR("draft_token"), .found = "cu_lens is given", .line = DRAFTS},
-    {"drafts without cu_lens", NO_TENSOR("cu_lens"), .found = "rank 2", .inputs = true, .line = DRAFTS},
-    {"rank 3 without drafts", BAD_CALL(rank_three, SY_ERR_NULL, "draft_token", "rank 3", NULL),
-     .inputs = true, .line = DRAFTS},
-    {"seq_bias without sequences",
-     BAD_CALL(without_lists_of_sequences, SY_ERR_NULL, "seq_token", "is given, want both", NULL),
-     .inputs = true, .line = DRAFTS},
-    {"seq_token without seq_indptr", MISSING("seq_indptr", "seq_token is given"), .line = DRAFTS},
-    {"min_tokens without stop_token", MISSING("stop_token", "min_tokens is given, want both"),
-     .line = DRAFTS},
-    {"stop_indptr without stop_token",
-     BAD_CALL(only_ends_of_stops, SY_ERR_NULL, "stop_token", "stop_indptr is given", NULL), .inputs = true,
-     .line = DRAFTS},
-    {"parents without drafts", BAD_CALL(only_parents, SY_ERR_NULL, "draft_token", "parent is given", NULL),
-     .inputs = true, .line = DRAFTS},
-    {"min_tokens without output",
-     BAD_CALL(without_output, SY_ERR_NULL, "output_token", "min_tokens is given", NULL), .inputs = true,
-     .line = DRAFTS},
-    {"cu_lens [0]", BAD_EXTENT("cu_lens", 0, 0, "[0]", "an entry for each request"), .inputs = true,
-     .line = DRAFTS},
-    {"draft_token [5]", BAD_EXTENT("draft_token", 0, 5, "[5]", "[6]"), .inputs = true, .line = DRAFTS},
-    {"seq_indptr [0]", BAD_EXTENT("seq_indptr", 0, 0, "[0]", "an entry for each sequence"), .inputs = true,
-     .line = DRAFTS},
-    {"seq_bias [1]", BAD_EXTENT("seq_bias", 0, 1, "[1]", "[2]"), .inputs = true, .line = DRAFTS},
-    {"seq_bias [3]", BAD_EXTENT("seq_bias", 0, 3, "[3]", "[2]"), .inputs = true, .line = DRAFTS},
-    {"min_tokens [3]", BAD_EXTENT("min_tokens", 0, 3, "[3]", "[1], [2] or [2,1]"), .inputs = true,
-     .line = DRAFTS},
-    {"an empty sequence", BAD_NUMBER("seq_indptr", 1, 0, SY_ERR_INDEX, "no sequence is empty", NULL),
-     .line = DRAFTS},
-    {"max_rows 0", BAD_SCALAR("max_rows", 0, SY_ERR_VALUE, NULL, "is 0", "1 or more"), .inputs = true,
-     .line = DRAFTS},
-    {"max_rows too large", BAD_SCALAR("max_rows", LONG, SY_ERR_OVERFLOW, NULL, "1073741825", "1073741824"),
-     .inputs = true, .line = DRAFTS},
-    {"sequences too long", BAD_SIZE("seq_token", 0, LONG, SY_ERR_OVERFLOW, "1073741825", "1073741824"),
-     .inputs = true, .line = DRAFTS},
-    {"too many stop tokens", BAD_SIZE("stop_token", 0, LONG, SY_ERR_OVERFLOW, "1073741825", "1073741824"),
-     .inputs = true, .line = DRAFTS},
-    {.name = NULL},
+    {"draft_token=-", SY_ERR_NULL, "cu_lens is given", .line = DRAFTS},
+    {"cu_lens=-", SY_ERR_NULL, "rank 2", .line = DRAFTS},
+    {"draft_token,cu_lens,parent=- logits.ndim=3", SY_ERR_NULL, "rank 3", .line = DRAFTS},
+    {"seq_token,seq_indptr=-", SY_ERR_NULL, "is given, want both", .line = DRAFTS},
+    {"seq_indptr=-", SY_ERR_NULL, "seq_token is given", .line = DRAFTS},
+    {"stop_token=-", SY_ERR_NULL, "min_tokens is given, want both", .line = DRAFTS},
+    {"stop_token,min_tokens=-", SY_ERR_NULL, "stop_indptr is given", .line = DRAFTS},
+    {"draft_token,cu_lens=-", SY_ERR_NULL, "parent is given", .line = DRAFTS},
+    {"output_token,output_indptr=-", SY_ERR_NULL, "min_tokens is given", .line = DRAFTS},
+    {"cu_lens.shape[0]=0", SY_ERR_SHAPE, "[0]", "an entry for each request", .line = DRAFTS},
+    {"draft_token.shape[0]=5", SY_ERR_SHAPE, "[5]", "[6]", .line = DRAFTS},
+    {"seq_indptr.shape[0]=0", SY_ERR_SHAPE, "[0]", "an entry for each sequence", .line = DRAFTS},
+    {"seq_bias.shape[0]=1", SY_ERR_SHAPE, "[1]", "[2]", .line = DRAFTS},
+    {"seq_bias.shape[0]=3", SY_ERR_SHAPE, "[3]", "[2]", .line = DRAFTS},
+    {"min_tokens.shape[0]=3", SY_ERR_SHAPE, "[3]", "[1], [2] or [2,1]", .line = DRAFTS},
+    {"seq_indptr.data[1]=0", SY_ERR_INDEX, "no sequence is empty", .line = DRAFTS},
+    {"max_rows=0", SY_ERR_VALUE, "is 0", "1 or more", .line = DRAFTS},
+    {"max_rows=2^30+1", SY_ERR_OVERFLOW, "1073741825", "1073741824", .line = DRAFTS},
+    {"seq_token.shape[0]=2^30+1", SY_ERR_OVERFLOW, "1073741825", "1073741824", .line = DRAFTS},
+    {"stop_token.shape[0]=2^30+1", SY_ERR_OVERFLOW, "1073741825", "1073741824", .line = DRAFTS},
+    {.change = NULL},
 };
 
 /* What the description does not have between its phases: overflow, and contents after everything. */
 static const struct rejection ladder[] = {
-    {"input shape", BAD_EXTENT("seq_row_indptr", 0, 2, NULL, NULL), .line = DRAFTS},
-    {"value", BAD_SCALAR("max_rows", 0, SY_ERR_VALUE, NULL, NULL, NULL), .line = DRAFTS},
-    {"overflow", BAD_SIZE("logits", 1, 8388609, SY_ERR_OVERFLOW, NULL, NULL), .line = DRAFTS},
-    {"output shape", BAD_EXTENT("override_indptr", 0, 6, NULL, NULL), .line = DRAFTS},
-    {"alias", BAD_OVER("override_token", "override_logit", 0), .line = DRAFTS},
-    {"contents", BAD_NUMBER("seq_token", 0, 8, SY_ERR_INDEX, NULL, NULL), .line = DRAFTS},
-    {.name = NULL},
+    {"seq_row_indptr.shape[0]=2", SY_ERR_SHAPE, .line = DRAFTS},
+    {"max_rows=0", SY_ERR_VALUE, .line = DRAFTS},
+    {"logits.shape[1]=8388609", SY_ERR_OVERFLOW, .line = DRAFTS},
+    {"override_indptr.shape[0]=6", SY_ERR_SHAPE, .line = DRAFTS},
+    {"override_token.data=override_logit", SY_ERR_ALIAS, .line = DRAFTS},
+    {"seq_token.data[0]=8", SY_ERR_INDEX, .line = DRAFTS},
+    {.change = NULL},
 };
 
 const struct op_case case_sample_overrides = {

@@ -225,139 +225,54 @@ static void oracle(struct call *c)
 
 /* ---- Rejections ---------------------------------------------------------------------------------------- */
 
-static void leave_outputs(struct call *c)
-{
-    for (int i = 0; i < c->n_operands; i++)
-        if (c->operand[i].out)
-            *c->operand[i].at = NULL;
-}
-
-static void no_seed(struct call *c)
-{
-    sy_sample_verify_args *const a = case_args(c);
-    a->seed = NULL;
-    a->noise = SY_NOISE_CDF;
-}
-
-static void no_mode(struct call *c)
-{
-    sy_sample_verify_args *const a = case_args(c);
-    a->top_logprobs = 0;
-    a->logprob_mode = SY_LOGPROB_NONE;
-}
-
-static void mode_alone(struct call *c)
-{
-    sy_sample_verify_args *const a = case_args(c);
-    a->logprob = a->rank = a->top_token = a->top_logprob = NULL;
-}
-
-static void set_columns(struct call *c, int64_t n)
-{
-    sy_sample_verify_args *const a = case_args(c);
-    a->top_logprobs = 0;
-    case_field(c, "top_token")->now_shape[1] = n;
-}
-
-static void no_columns(struct call *c)
-{
-    set_columns(c, 0);
-}
-
-static void columns_past_v(struct call *c)
-{
-    set_columns(c, 9);
-}
-
-static void larger_vocabulary(struct call *c)
-{
-    case_field(c, "logits")->now_shape[1] = 8388609;
-    case_field(c, "allow_bits")->now_shape[1] = 262145;
-}
-
-/* [requests, each, 8] without what depends on rows. */
-static void set_rows(struct call *c, int64_t requests, int64_t each)
-{
-    static const char *const left[] = {"cu_lens",        "parent",         "allow_bits",  "override_indptr",
-                                       "override_token", "override_logit", "temperature", "top_k",
-                                       "top_p",          "min_p",          "seed",        "offset",
-                                       "stream",         "stop_indptr",    "stop_token"};
-    struct operand *const logits = case_field(c, "logits"), *const draft = case_field(c, "draft_token");
-    for (size_t i = 0; i < sizeof left / sizeof *left; i++)
-        *case_field(c, left[i])->at = NULL;
-    logits->t.ndim = 3;
-    draft->t.ndim = 2;
-    logits->now_shape[0] = draft->now_shape[0] = requests;
-    logits->now_shape[1] = draft->now_shape[1] = each;
-    logits->now_shape[2] = 8;
-}
-
-static void rows_past_int32(struct call *c)
-{
-    set_rows(c, 2, 1 << 30);
-}
-
-static void rows_past_int64(struct call *c)
-{
-    set_rows(c, 2, INT64_C(1) << 62);
-}
-
-static void too_many_requests(struct call *c)
-{
-    set_rows(c, INT64_C(1) << 40, 0);
-}
-
-#define VALUE(field, n, text, right) BAD_SCALAR(field, n, SY_ERR_VALUE, NULL, text, right), .inputs = true
-#define INPUT(field, d, n, text, right) BAD_EXTENT(field, d, n, text, right), .inputs = true
+/* Without what depends on rows. */
+#define NO_ROWS \
+    " cu_lens,parent,allow_bits,override_indptr,override_token,override_logit,temperature,top_k,top_p,min_" \
+    "p,seed,offset," \
+    "stream,stop_indptr,stop_token=-"
 
 static const struct rejection rejections[] = {
-    {"no output", BAD_CALL(leave_outputs, SY_ERR_NULL, "token", "missing", "at least one")},
-    {"stop_indptr alone", NO_TENSOR("stop_token"), .found = "stop_indptr is given, want both",
-     .inputs = true},
-    {"two of the overrides", NO_TENSOR("override_token"), .found = "all three", .inputs = true},
-    {"top_token alone", NO_TENSOR("top_logprob"), .found = "top_token is given"},
-    {"no cu_lens", NO_TENSOR("cu_lens"), .found = "rank 2", .inputs = true},
-    {"no vocabulary", INPUT("logits", 1, 0, "0 tokens", "at least 1")},
-    {"cu_lens [0]", INPUT("cu_lens", 0, 0, "[0]", "an entry for each request")},
-    {"draft_token [5]", INPUT("draft_token", 0, 5, "[5]", "[6]")},
-    {"top_k [3]", INPUT("top_k", 0, 3, "[3]", "[1], [2] or [2,1]")},
-    {"allow_bits [5,1]", INPUT("allow_bits", 0, 5, "[5,1]", "[6,1]")},
-    {"mode reject", BAD_SCALAR("mode", SY_VERIFY_REJECT, SY_ERR_UNSUPPORTED, NULL, "REJECT", "MATCH"),
-     .inputs = true},
-    {"mode 2", VALUE("mode", 2, "2", "MATCH")},
-    {"noise q", VALUE("noise", SY_NOISE_Q, "Q", "AUTO, NONE, RACE or CDF")},
-    {"noise 5", VALUE("noise", 5, "5", NULL)},
-    {"k_limit -1", VALUE("k_limit", -1, "-1", "0 or more")},
-    {"top_logprobs V + 1", VALUE("top_logprobs", 9, "9", "0 to 8")},
-    {"a draw without a seed", BAD_CALL(no_seed, SY_ERR_VALUE, "noise", "CDF", "seed"), .inputs = true},
-    {"outputs without logprob_mode", BAD_CALL(no_mode, SY_ERR_VALUE, "logprob_mode", "NONE", "RAW or FINAL")},
-    {"logprob_mode without outputs", BAD_CALL(mode_alone, SY_ERR_VALUE, "logprob_mode", "RAW", "or NONE")},
-    {"V = 2^23 + 1", BAD_CALL(larger_vocabulary, SY_ERR_OVERFLOW, "logits", "8388609", "8388608"),
-     .inputs = true},
-    {"2^31 rows", BAD_CALL(rows_past_int32, SY_ERR_OVERFLOW, "logits", "2147483648 rows", "2147483647"),
-     .inputs = true},
-    {"2^63 rows", BAD_CALL(rows_past_int64, SY_ERR_OVERFLOW, "logits", "rows", "2147483647"), .inputs = true},
-    {"2^40 requests", BAD_CALL(too_many_requests, SY_ERR_OVERFLOW, "logits", "requests", "2147483647"),
-     .inputs = true},
-    {"top_token [6,1]", BAD_EXTENT("top_token", 1, 1, "[6,1]", "[6,2]")},
-    {"top_token of no columns", BAD_CALL(no_columns, SY_ERR_SHAPE, "top_token", "0 columns", "1 to 8")},
-    {"top_token of V + 1 columns",
-     BAD_CALL(columns_past_v, SY_ERR_SHAPE, "top_token", "9 columns", "1 to 8")},
-    {"top_logprob [6,1]", BAD_EXTENT("top_logprob", 1, 1, "[6,1]", "[6,2]")},
-    {"draft_token with stride 2", BAD_STRIDE("draft_token", 0, 2, "2", "contiguous"), .inputs = true},
-    {"allow_bits with stride 0", BAD_STRIDE("allow_bits", 0, 0, "0", NULL), .inputs = true},
-    {"top_logprob with stride 2", BAD_STRIDE("top_logprob", 1, 2, "2", NULL)},
-    {"top_token over logits", BAD_OVER("top_token", "logits", 0)},
-    {.name = NULL},
+    {"outputs=-", SY_ERR_NULL, "missing", "at least one", .blame = "token"},
+    {"stop_token=-", SY_ERR_NULL, "stop_indptr is given, want both"},
+    {"override_token=-", SY_ERR_NULL, "all three"},
+    {"top_logprob=-", SY_ERR_NULL, "top_token is given"},
+    {"cu_lens=-", SY_ERR_NULL, "rank 2"},
+    {"logits.shape[1]=0", SY_ERR_SHAPE, "0 tokens", "at least 1"},
+    {"cu_lens.shape[0]=0", SY_ERR_SHAPE, "[0]", "an entry for each request"},
+    {"draft_token.shape[0]=5", SY_ERR_SHAPE, "[5]", "[6]"},
+    {"top_k.shape[0]=3", SY_ERR_SHAPE, "[3]", "[1], [2] or [2,1]"},
+    {"allow_bits.shape[0]=5", SY_ERR_SHAPE, "[5,1]", "[6,1]"},
+    {"mode=1", SY_ERR_UNSUPPORTED, "REJECT", "MATCH"},
+    {"mode=2", SY_ERR_VALUE, "2", "MATCH"},
+    {"noise=2", SY_ERR_VALUE, "Q", "AUTO, NONE, RACE or CDF"},
+    {"noise=5", SY_ERR_VALUE, "5"},
+    {"top_logprobs=9", SY_ERR_VALUE, "9", "0 to 8"},
+    {"noise=cdf seed=-", SY_ERR_VALUE, "CDF", "seed"},
+    {"logprob_mode=none top_logprobs=0", SY_ERR_VALUE, "NONE", "RAW or FINAL", .late = true},
+    {"logprob,rank,top_token,top_logprob=-", SY_ERR_VALUE, "RAW", "or NONE", .blame = "logprob_mode"},
+    {"logits.shape[1]=8388609 allow_bits.shape[1]=262145", SY_ERR_OVERFLOW, "8388609", "8388608"},
+    {"logits.shape=[2,2^30,8] draft_token.shape=[2,2^30]" NO_ROWS, SY_ERR_OVERFLOW, "2147483648 rows",
+     "2147483647"},
+    {"logits.shape=[2,2^62,8] draft_token.shape=[2,2^62]" NO_ROWS, SY_ERR_OVERFLOW, "rows", "2147483647"},
+    {"logits.shape=[2^40,0,8] draft_token.shape=[2^40,0]" NO_ROWS, SY_ERR_OVERFLOW, "requests", "2147483647"},
+    {"top_token.shape[1]=1", SY_ERR_SHAPE, "[6,1]", "[6,2]"},
+    {"top_token.shape[1]=0 top_logprobs=0", SY_ERR_SHAPE, "0 columns", "1 to 8"},
+    {"top_token.shape[1]=9 top_logprobs=0", SY_ERR_SHAPE, "9 columns", "1 to 8"},
+    {"top_logprob.shape[1]=1", SY_ERR_SHAPE, "[6,1]", "[6,2]"},
+    {"draft_token.strides[0]=2", SY_ERR_STRIDE, "2", "contiguous"},
+    {"allow_bits.strides[0]=0", SY_ERR_STRIDE, "0"},
+    {"top_logprob.strides[1]=2", SY_ERR_STRIDE, "2"},
+    {"top_token.data=logits", SY_ERR_ALIAS},
+    {.change = NULL},
 };
 
 static const struct rejection ladder[] = {
-    {"values", BAD_SCALAR("k_limit", -1, SY_ERR_VALUE, NULL, NULL, NULL)},
-    {"overflow", BAD_CALL(larger_vocabulary, SY_ERR_OVERFLOW, "logits", NULL, NULL)},
-    {"output shape", BAD_EXTENT("count", 0, 3, NULL, NULL)},
-    {"alias", BAD_OVER("path", "token", 0)},
-    {"contents", BAD_NUMBER("cu_lens", 1, 7, SY_ERR_INDEX, NULL, NULL)},
-    {.name = NULL},
+    {"k_limit=-1", SY_ERR_VALUE},
+    {"logits.shape[1]=8388609 allow_bits.shape[1]=262145", SY_ERR_OVERFLOW},
+    {"count.shape[0]=3", SY_ERR_SHAPE},
+    {"path.data=token", SY_ERR_ALIAS},
+    {"cu_lens.data[1]=7", SY_ERR_INDEX},
+    {.change = NULL},
 };
 
 #define FORM(field) " " field " form:" field "=1"

@@ -1,15 +1,10 @@
 /*
- * Changes that make a valid call invalid.
+ * Changes that make a valid call invalid, and the words that state them.
  */
 #include "case.h"
 
-static const sy_field_info *any_field(const struct call *c, const char *name)
-{
-    for (int i = 0; i < c->info->n_fields; i++)
-        if (strcmp(sy_op_field(c->info, i)->name, name) == 0)
-            return sy_op_field(c->info, i);
-    case_fail(c, NULL, "has no field %s", name);
-}
+#include <ctype.h>
+#include <stdio.h>
 
 const sy_field_info *case_format_field(const struct call *c)
 {
@@ -29,20 +24,198 @@ sy_row_format *case_own_format(struct call *c)
     return own;
 }
 
+/* ---- Words --------------------------------------------------------------------------------------------- */
+
+/* "12", "-3", "2^31", "2^62+1" */
+static int64_t number_of(const char *text)
+{
+    char *at;
+    const bool negative = *text == '-';
+    uint64_t value = strtoull(text + negative, &at, 10);
+    if (*at == '^')
+        value = UINT64_C(1) << strtol(at + 1, &at, 10);
+    return (int64_t)((negative ? 0 - value : value) + (uint64_t)strtoll(at, NULL, 10));
+}
+
+static DLDataType type_of(const struct call *c, const char *name)
+{
+    for (int i = 1; i < SY_N_TYPES; i++)
+        if (strcmp(sy_type_name((sy_type)i), name) == 0)
+            return sy_dtype((sy_type)i);
+    if (strcmp(name, "none") != 0)
+        case_fail(c, NULL, "there is no type %s", name);
+    return (DLDataType){0};
+}
+
+static bool is_tensor(const struct call *c, const char *field)
+{
+    const size_t n = strcspn(field, ",.");
+    for (int i = 0; i < c->info->n_tensors; i++)
+        if (strlen(sy_op_field(c->info, i)->name) == n &&
+            strncmp(sy_op_field(c->info, i)->name, field, n) == 0)
+            return true;
+    return *field == '*' || strcmp(field, "outputs") == 0;
+}
+
+static void read_scalar(struct call *c, const char *value, struct spoil *s)
+{
+    const sy_kind kind = case_scalar(c, s->field)->kind;
+    s->kind = SPOIL_SCALAR;
+    if (kind == SY_KIND_F32 || kind == SY_KIND_F64) {
+        s->kind = SPOIL_REAL;
+        s->real = strtod(value, NULL);
+    } else if (isalpha((unsigned char)*value))
+        s->other = value;
+    else
+        s->value = number_of(value);
+}
+
+static void read_format(struct call *c, const char *member, const char *value, struct spoil *s)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } members[] = {{"bytes", offsetof(sy_row_format, bytes)},
+                   {"q_type", offsetof(sy_row_format, q_type)},
+                   {"scale_type", offsetof(sy_row_format, scale_type)},
+                   {"scales", offsetof(sy_row_format, scales)},
+                   {"row_bytes", offsetof(sy_row_format, row_bytes)},
+                   {"q_off", offsetof(sy_row_format, q_off)},
+                   {"q_count", offsetof(sy_row_format, q_count)},
+                   {"group", offsetof(sy_row_format, group)},
+                   {"scale_off", offsetof(sy_row_format, scale_off)},
+                   {"scale_bytes", offsetof(sy_row_format, scale_bytes)},
+                   {"rope_off", offsetof(sy_row_format, rope_off)},
+                   {"rope_bytes", offsetof(sy_row_format, rope_bytes)},
+                   {"a_min", offsetof(sy_row_format, a_min)},
+                   {"scale_math", offsetof(sy_row_format, scale_math)},
+                   {"code_math", offsetof(sy_row_format, code_math)},
+                   {"global_is", offsetof(sy_row_format, global_is)}};
+    size_t i = 0;
+    while (i < sizeof members / sizeof *members && strcmp(members[i].name, member) != 0)
+        i++;
+    if (i == sizeof members / sizeof *members)
+        case_fail(c, NULL, "a format has no %s", member);
+    s->d = (int)members[i].at;
+    s->kind = SPOIL_FORMAT;
+    if (strstr(member, "_type") != NULL) {
+        s->kind = SPOIL_FORMAT_TYPE;
+        s->type = type_of(c, value);
+    } else if (strcmp(member, "a_min") == 0) {
+        s->kind = SPOIL_FORMAT_REAL;
+        s->real = strtod(value, NULL);
+    } else
+        s->value = number_of(value);
+}
+
+static void read_member(struct call *c, const char *member, char *value, struct spoil *s)
+{
+    static const struct {
+        const char *name;
+        enum spoil_kind one, list, none, number;
+    } members[] = {{"shape", SPOIL_EXTENT, SPOIL_SHAPE, SPOIL_NO_SHAPE, SPOIL_NOTHING},
+                   {"strides", SPOIL_STRIDE, SPOIL_STRIDES, SPOIL_NOTHING, SPOIL_NOTHING},
+                   {"data", SPOIL_NUMBER, SPOIL_NOTHING, SPOIL_NO_DATA, SPOIL_OVER},
+                   {"ndim", SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_RANK},
+                   {"dtype", SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_TYPE},
+                   {"device", SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_DEVICE}};
+    const size_t n = strcspn(member, "[");
+    const bool indexed = member[n] == '[';
+    for (size_t i = 0; i < sizeof members / sizeof *members; i++)
+        if (strlen(members[i].name) == n && strncmp(members[i].name, member, n) == 0)
+            s->kind = indexed                   ? members[i].one
+                      : *value == '['           ? members[i].list
+                      : strcmp(value, "-") == 0 ? members[i].none
+                                                : members[i].number;
+    if (s->kind == SPOIL_NOTHING)
+        case_fail(c, NULL, "%s.%s cannot be %s", s->field, member, value);
+    s->d = indexed ? (int)number_of(member + n + 1) : 0;
+    s->other = value;
+    if (s->kind == SPOIL_TYPE)
+        s->type = type_of(c, value);
+    else if (s->kind != SPOIL_OVER)
+        s->value = number_of(value);
+    else if (strchr(value, '+') != NULL) {
+        s->value = number_of(strchr(value, '+') + 1);
+        *strchr(value, '+') = '\0';
+    }
+}
+
+const char *call_read(struct call *c, const char *text, struct spoil *s)
+{
+    const size_t n = strcspn(text, " ");
+    char *const field = memcpy(case_memory(c, n + 1), text, n), *value = strchr(field, '='), *member;
+    *s = (struct spoil){.field = n > 0 ? field : NULL};
+    if (n == 0)
+        return NULL;
+    if (value == NULL)
+        case_fail(c, NULL, "what is changed by \"%s\"", field);
+    *value++ = '\0';
+    member = strrchr(field, '.');
+    if (member != NULL && isalpha((unsigned char)member[1]))
+        *member++ = '\0';
+    else
+        member = NULL;
+    char *const device = strchr(field, '@');
+    if (device != NULL) {
+        *device = '\0';
+        s->device = device[1] == '*' ? EVERY_DEVICE : (int)number_of(device + 1);
+    }
+    if (strcmp(field, "only") == 0 || (member == NULL && is_tensor(c, field))) {
+        s->kind = strcmp(field, "only") == 0 ? SPOIL_ONLY : *value == '-' ? SPOIL_MISSING : SPOIL_LIKE;
+        s->other = value;
+    } else if (member == NULL)
+        read_scalar(c, value, s);
+    else if (!is_tensor(c, field))
+        read_format(c, member, value, s);
+    else
+        read_member(c, member, value, s);
+    return text[n] == ' ' ? text + n + 1 : NULL;
+}
+
+/* ---- Changes ------------------------------------------------------------------------------------------- */
+
 static void set_scalar(struct call *c, const struct spoil *s)
 {
-    const sy_field_info *const f = any_field(c, s->field);
+    const sy_field_info *const f = case_scalar(c, s->field);
     char *const at = (char *)&c->args + f->offset;
     const float narrow = (float)s->real;
-    if (f->kind == SY_KIND_F64)
+    if (s->other != NULL)
+        case_set_word(c, s->field, s->other);
+    else if (f->kind == SY_KIND_F64)
         memcpy(at, &s->real, sizeof s->real);
     else if (f->kind == SY_KIND_F32)
         memcpy(at, &narrow, sizeof narrow);
     else
         memcpy(at, &s->value,
-               f->kind == SY_KIND_BOOL                            ? 1
-               : f->kind == SY_KIND_I64 || f->kind == SY_KIND_U64 ? 8
-                                                                  : 4);
+               f->kind == SY_KIND_BOOL                                                       ? 1
+               : f->kind == SY_KIND_ENUM || f->kind == SY_KIND_INT || f->kind == SY_KIND_U32 ? 4
+                                                                                             : 8);
+}
+
+static void set_format(struct call *c, const struct spoil *s)
+{
+    const int32_t number = (int32_t)s->value;
+    char *const at = (char *)case_own_format(c) + s->d;
+    if (s->kind == SPOIL_FORMAT_TYPE)
+        memcpy(at, &s->type, sizeof s->type);
+    else if (s->kind == SPOIL_FORMAT_REAL)
+        memcpy(at, &s->real, sizeof s->real);
+    else
+        memcpy(at, &number, sizeof number);
+}
+
+/* The arguments of these names, and no others. */
+static void keep_only(struct call *c, const char *names)
+{
+    const union test_args all = c->args;
+    memset(&c->args, 0, sizeof c->args);
+    for (int i = 0; i < c->info->n_tensors; i++) {
+        const sy_field_info *const f = sy_op_field(c->info, i);
+        const char *const at = strstr(names, f->name);
+        if (at != NULL && (at == names || at[-1] == ',') && strcspn(at, ",") == strlen(f->name))
+            memcpy((char *)&c->args + f->offset, (const char *)&all + f->offset, sizeof(void *));
+    }
 }
 
 static void set_rank(struct operand *x, int rank)
@@ -53,12 +226,13 @@ static void set_rank(struct operand *x, int rank)
     x->t.ndim = rank;
 }
 
-void call_reshape(struct call *c, const char *field, int64_t d0, int64_t d1)
+/* "[2,3]"; returns how many. */
+static int put_list(int64_t *to, const char *list)
 {
-    struct operand *const x = case_field(c, field);
-    x->now_shape[0] = d0;
-    x->now_shape[1] = d1;
-    x->t.strides = NULL;
+    int n = 0;
+    for (const char *at = list; *at == '[' || *at == ','; at += strcspn(at, ",]"))
+        to[n++] = number_of(++at);
+    return n;
 }
 
 void operand_over(struct operand *x, const struct operand *y, int64_t by)
@@ -76,31 +250,18 @@ struct operand *case_field_on(struct call *c, const char *field, int device)
     return x;
 }
 
-void call_apply(struct call *c, const struct spoil *s)
+static void change_operand(struct call *c, struct operand *x, const struct spoil *s)
 {
-    if (s->kind == SPOIL_CALL) {
-        c->device = s->device;
-        s->with(c);
-        c->device = 0;
-        return;
-    }
-    if (s->kind == SPOIL_FORMAT) {
-        const int32_t number = (int32_t)s->value;
-        char *const at = (char *)case_own_format(c) + s->d;
-        if (s->type.bits > 0)
-            memcpy(at, &s->type, sizeof s->type);
-        else
-            memcpy(at, s->field != NULL ? (const void *)&s->real : &number, s->field != NULL ? 8 : 4);
-        return;
-    }
-    if (s->kind == SPOIL_SCALAR || s->kind == SPOIL_REAL) {
-        set_scalar(c, s);
-        return;
-    }
-    struct operand *const x = s->kind != SPOIL_NOTHING ? case_field_on(c, s->field, s->device) : NULL;
+    const struct operand *y;
     switch (s->kind) {
     case SPOIL_MISSING:
         *x->at = NULL;
+        break;
+    case SPOIL_LIKE:
+        y = case_field_on(c, s->other, x->device);
+        x->t = y->t;
+        x->t.shape = memcpy(x->now_shape, y->now_shape, sizeof x->now_shape);
+        *x->at = &x->t;
         break;
     case SPOIL_NO_SHAPE:
         x->t.shape = NULL;
@@ -117,8 +278,16 @@ void call_apply(struct call *c, const struct spoil *s)
     case SPOIL_EXTENT:
         x->now_shape[s->d] = s->value;
         break;
+    case SPOIL_SHAPE:
+        x->t.ndim = put_list(x->now_shape, s->other);
+        x->t.strides = NULL;
+        break;
     case SPOIL_STRIDE:
         x->now_strides[s->d] = s->value;
+        x->t.strides = x->now_strides;
+        break;
+    case SPOIL_STRIDES:
+        put_list(x->now_strides, s->other);
         x->t.strides = x->now_strides;
         break;
     case SPOIL_DEVICE:
@@ -133,5 +302,38 @@ void call_apply(struct call *c, const struct spoil *s)
         break;
     default:
         break;
+    }
+}
+
+void call_apply(struct call *c, const struct spoil *s)
+{
+    char field[48];
+    if (s->kind == SPOIL_FORMAT || s->kind == SPOIL_FORMAT_TYPE || s->kind == SPOIL_FORMAT_REAL)
+        set_format(c, s);
+    else if (s->kind == SPOIL_SCALAR || s->kind == SPOIL_REAL)
+        set_scalar(c, s);
+    else if (s->kind == SPOIL_ONLY)
+        keep_only(c, s->other);
+    else if (s->kind != SPOIL_NOTHING && (*s->field == '*' || strcmp(s->field, "outputs") == 0))
+        for (int i = 0; i < c->n_operands; i++) {
+            if (*s->field == '*' || c->operand[i].out)
+                change_operand(c, &c->operand[i], s);
+        }
+    else if (s->kind != SPOIL_NOTHING)
+        for (const char *at = s->field, *end; at != NULL; at = *end == ',' ? end + 1 : NULL) {
+            end = at + strcspn(at, ",");
+            snprintf(field, sizeof field, "%.*s", (int)(end - at), at);
+            for (int d = 0; d < c->n_devices; d++)
+                if (s->device == EVERY_DEVICE || s->device == d)
+                    change_operand(c, case_field_on(c, field, d), s);
+        }
+}
+
+void call_change(struct call *c, const char *words)
+{
+    struct spoil s;
+    while (words != NULL) {
+        words = call_read(c, words, &s);
+        call_apply(c, &s);
     }
 }

@@ -202,9 +202,8 @@ static sy_status check_row(struct syi_call *call, void *data)
     const struct dims dims = dims_of(call, t, subject->layout);
     for (int d = 0; d < t->ndim; d++)
         if (is_of_row(dims, d) && t->shape[d] == 0) {
-            const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, name, 0, 1);
-            return syi_fail_at(call->ctx, &fault,
-                               "has extent 0 in dimension %d, want rows of at least one element", d);
+            return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_EMPTY, name, 0, 1,
+                                 "has extent 0 in dimension %d, want rows of at least one element", d);
         }
     struct syi_kv_rows rows = {dims.flat ? -1 : t->shape[0], t->shape[dims.rows], 0,
                                dims.heads > 0 ? t->shape[dims.heads] : 1};

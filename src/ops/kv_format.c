@@ -185,8 +185,8 @@ static const DLTensor *scale_of(const struct syi_call *call, const struct syi_kv
 
 static sy_status reject(struct syi_call *call, const char *field, int64_t value, const char *want)
 {
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "format", value, 0);
-    return syi_fail_at(call->ctx, &fault, "has %s %lld, want %s", field, (long long)value, want);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_NONE, "format", value, 0, "has %s %lld, want %s",
+                         field, (long long)value, want);
 }
 
 sy_status syi_check_packed_format(struct syi_call *call, const char *name, const sy_kv_format *f)

@@ -686,7 +686,7 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
     return column;
 }
 
-void *syi_bind_plan(struct syi_call *call)
+void *syi_bind_plan(struct syi_call *call, const char *extents)
 {
     const sy_op_info *info = &call->op->info;
     unsigned char *const plan = (unsigned char *)&call->plan;
@@ -702,6 +702,8 @@ void *syi_bind_plan(struct syi_call *call)
         column += per_row;
         tensor += !per_row;
     }
+    for (int64_t *fact = (int64_t *)(void *)tensor; *extents != '\0'; extents++)
+        *fact++ = syi_bound(call, *extents);
     return plan;
 }
 

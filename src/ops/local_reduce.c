@@ -251,7 +251,7 @@ static sy_status check(struct syi_call *call)
     SYI_TRY(syi_check_sizes(call));
     SYI_TRY(check_output(call, plan));
     SYI_TRY(syi_check_layout(call));
-    syi_bind_plan(call);
+    syi_bind_plan(call, "");
     plan->device = (int)a->device;
     plan->align = a->align > 0 ? a->align : 1;
     plan->in_rows = syi_extent(call, INPUT, 0);

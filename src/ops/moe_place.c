@@ -112,9 +112,8 @@ static sy_status check_values(struct syi_call *call)
 
 static void plan_place(struct syi_call *call)
 {
-    struct syi_moe_place_plan *p = syi_bind_plan(call);
+    struct syi_moe_place_plan *p = syi_bind_plan(call, "");
     call->slots = p->n_physical - p->n_experts + 1;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {

@@ -201,12 +201,9 @@ static int64_t group_sum(const sy_moe_route_args *a, int64_t n_experts)
 
 static void plan_route(struct syi_call *call)
 {
-    struct syi_moe_route_plan *p = syi_bind_plan(call);
+    struct syi_moe_route_plan *p = syi_bind_plan(call, "TEK");
     const sy_moe_route_args *a = &p->args;
     const bool droppable = call->query || p->map.data != NULL || p->probs.data != NULL;
-    p->n_tokens = syi_extent(call, LOGITS, 0);
-    p->n_experts = syi_extent(call, LOGITS, 1);
-    p->k = a->k;
     p->n_columns = p->n_experts + a->n_shared;
     p->n_slots = a->k + a->n_shared;
     p->given_rows = syi_extent(call, IDS_IN, 0);
@@ -215,7 +212,6 @@ static void plan_route(struct syi_call *call)
     p->scale = a->scale == 0.0f ? 1.0f : a->scale;
     p->shared_weight = a->shared_weight == 0.0f ? 1.0f : a->shared_weight;
     call->rows = p->n_tokens;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {

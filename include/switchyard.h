@@ -25,7 +25,11 @@
  *   - Elements of the last dimension are contiguous; the dimensions before it may have any row stride that
  *     spaces rows evenly and does not make them overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator allows it.
- *   - Equal inputs give equal bytes on every instruction set and thread count.
+ *   - Equal inputs give equal bytes on every instruction set and thread count. docs/ops/<operator>.md has the order and
+ *     rounding of arithmetic, ties, corner cases and worked examples; the comments here are summaries.
+ *   - Every operator returns SY_OK; NULL, DTYPE, SHAPE, STRIDE, DEVICE, ALIAS for a tensor, and VALUE for a scalar or an
+ *     enum, that is not as the comment at its field says; OVERFLOW for sizes that cannot be counted; NOMEM. "Errors" is
+ *     what it adds, with the fields of sy_fault that bad contents set; `value` is the one found, unless stated.
  *   - Structs may grow at their end. The inline functions declared here pass sizeof of the struct to the exported
  *     symbols, whose names end in _n. Other languages call those; switchyard_inline.h lists them.
  *   - The numbers of enums are part of the interface: from 1.0 on none ever changes, and new ones follow the last.
@@ -415,39 +419,27 @@ typedef enum sy_drop {
 } sy_drop;
 
 /*
- * Gating: chooses k of E experts for each token and their weights. T tokens; a logit that is NaN counts as -inf,
- * +inf as FLT_MAX, -0 as +0.
- *   score s       softmax over the experts, sigmoid, sqrt(softplus), or the logit itself.
- *   value v       s + bias[e], or with select LOGIT the logit + bias[e]; the bias affects the choice only, never a weight.
- *   groups        E/groups experts each; only experts of the top_groups groups of largest score can be chosen.
- *   choice        the k largest v, ties to the lower expert; or the experts that ids_in names, in its order.
- *   weight        s of the chosen; with softmax_after the softmax of the chosen logits instead; 0 for -inf.
- *   renormalize   weight / (sum of the weights, added by descending v, + eps); 0 when that is 0, as for scores that underflow.
- *   scale         times expert_scale[e], times scale. Then one rounding to the type of the output.
- * A finished token chooses nothing: ids are E, weights, map and probs zero, and it is not counted.
- * With capacity C > 0 an expert keeps at most C tokens: other pairs are removed from routing_map and probs, and
- * nothing else changes (ids, weights and counts are those of the choice, and weights are not renormalised).
+ * Gating: chooses k of E experts for each of T tokens, and their weights. A logit that is NaN counts as -inf, +inf as
+ * FLT_MAX.
+ *   score s       of each logit, by `score`
+ *   value v       s + bias[e], or with select LOGIT the logit + bias[e]; the bias affects the choice only, never a weight
+ *   groups        E/groups experts each; only experts of the top_groups groups of largest score can be chosen
+ *   choice        the k largest v, ties to the lower expert; or the experts that ids_in names, in its order
+ *   weight        s, or with softmax_after the softmax of the chosen logits; then renormalize, expert_scale, scale and one rounding
+ * A finished token chooses nothing: ids are E + S, weights, map and probs zero, and it is not counted. With a capacity
+ * other pairs are removed from routing_map and probs; ids, weights and counts remain those of the choice.
  *
- * Given experts: with ids_in nothing is selected. Token t has the experts of row t of ids_in, or of row ids_rows[t];
- * slot_order and groups have no effect. Weights come from the logits of this call, so that a call with the first k
- * columns of the ids of another call, and its other fields, has all results of that call, bit for bit. With
- * allow_missing an id of -1, E + n_shared, or of an unsigned type all bits set, if that is no smaller, is an unused
- * slot: its id is -1, its weight 0, and nothing else contains it.
- * Shared experts: every token that is not finished has n_shared further slots, of the experts E, E+1, ..., behind the
- * others. They are counted, and have no capacity. Their weight is shared_weight, or sigmoid(shared_logits) *
- * shared_weight; with shared_in_sum it is the score of shared_logits, renormalised together with the weights of the
- * chosen, * scale * shared_weight. S = n_shared in the shapes below; a finished token then has the ids E + S.
+ * With ids_in nothing is selected: token t has the experts of row t, or of row ids_rows[t]. With allow_missing an id
+ * of -1, E + S, or of an unsigned type all bits set, if that is no smaller, is an unused slot: its id is -1, its
+ * weight 0. Every token that is not finished has S = n_shared further slots, of the experts E, E+1, ..., after the
+ * others: of weight shared_weight, or sigmoid(shared_logits) * shared_weight; with shared_in_sum their scores are
+ * renormalised together with the others, then scaled.
  *
- * Every sum is an integer or has a fixed order, so results do not depend on instruction set or thread count.
- * Only contents of ids_in and ids_rows can cause an error; what no unfinished token names is not read. T = 0 clears counts.
- *
- * Returns SY_OK; NULL (logits, no output at all, ids_rows without ids_in, shared_in_sum without shared_logits); DTYPE;
- * SHAPE; VALUE (k outside 1..E; groups negative or not dividing E; top_groups outside 1..groups or too few experts for
- * k; eps negative or not finite; scale or shared_weight not finite; capacity or n_shared negative; shared_logits without
- * n_shared; shared_in_sum without renormalize, with softmax_after, or with a score other than SIGMOID and
- * SQRTSOFTPLUS; unknown enum); OVERFLOW (E + n_shared > 2^23, T*(E+S) or T*(k+S) beyond 2^63); STRIDE; DEVICE; ALIAS;
- * NOMEM; INDEX (ids_rows: batch the token; ids_in: batch the token, position the slot); ROUTING (an expert twice in a
- * token of ids_in: position the later slot, limit the earlier).
+ * Errors: NULL (no output; ids_rows without ids_in; shared_in_sum without shared_logits); VALUE (groups not dividing
+ * E; top_groups with too few experts for k; shared_logits without n_shared; shared_in_sum without renormalize, with
+ * softmax_after, or with a score other than SIGMOID and SQRTSOFTPLUS); OVERFLOW (E + S > 2^23); INDEX (ids_rows: batch
+ * the token; ids_in: batch the token, position the slot); ROUTING (an expert twice in a token of ids_in: position the
+ * later slot, limit the earlier).
  */
 typedef struct sy_moe_route_args {
     const DLTensor *logits;     /* in  [T,E]  f32, f16, bf16 */
@@ -489,14 +481,11 @@ SY_OPERATOR(moe_route)
 
 /*
  * The routing map of expert ids: routing_map[t, ids[t,j]] = 1, all else 0. With weights, probs[t, ids[t,j]] =
- * weights[t,j], byte for byte, all else zero.
+ * weights[t,j], byte for byte, all else zero. Every id is in [0, E) and none occurs twice in a row; with allow_missing
+ * -1 or E means no expert.
  *
- * Every id is in [0, E) and none occurs twice in a row. With allow_missing an id of -1 (a choice that
- * moe_ids_from_map left empty) or E (a token that was finished in moe_route) means no expert and may repeat.
- *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative or beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; INDEX (an id outside: batch = token, position = choice, value = id, limit = E); ROUTING (an id twice in
- * a row: batch = token, position = the later choice, value = id, limit = the earlier choice); NOMEM.
+ * Errors: INDEX (an id outside: batch = token, position = choice, limit = E); ROUTING (an id twice in a row: batch =
+ * token, position = the later choice, limit = the earlier choice).
  */
 typedef struct sy_moe_map_from_ids_args {
     const DLTensor *ids;         /* in  [T,K]  int32, int64 */
@@ -513,8 +502,7 @@ SY_OPERATOR(moe_map_from_ids)
  * The expert ids of a routing map: ids[t,j] is the j-th expert of token t, ascending, and -1 when it has fewer.
  * With probs, weights[t,j] = probs[t, ids[t,j]], byte for byte, zero where there is no expert.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (k negative; E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS;
- * ROUTING (a token routed to more than k experts: position = token, value = experts, limit = k); NOMEM.
+ * Errors: ROUTING (a token routed to more than k experts: position = token, value = experts, limit = k).
  */
 typedef struct sy_moe_ids_from_map_args {
     const DLTensor *routing_map; /* in  [T,E]  bool, int8, uint8; not 0: routed */
@@ -531,21 +519,19 @@ typedef struct sy_kv_format sy_row_format; /* of rows that are no cache: see qua
 /* ---- moe_permute ------------------------------------------------------------------------------------- */
 
 /*
- * Copies each token row to one output row per expert it is routed to, grouped by expert.
- * T tokens, E experts, H elements per row; R[t,e] is routed when its byte is not 0; N = num_out_tokens.
+ * Copies each token row to one output row per expert it is routed to, grouped by expert; no element is interpreted. T
+ * tokens, E experts, H elements per row; R[t,e] is routed when its byte is not 0; N = num_out_tokens.
  *
  * Packed mode (drop_and_pad false): K = N / T (floor) choices per token, M = K*T output rows. Rows are ordered by
  * expert, inside an expert by token. sorted_indices[t*K + j] is the output row of the token's j-th expert, -1 when it
- * has fewer. Rows after the last routed pair are zero. A token with more than K experts is rejected.
+ * has fewer. Rows after the last routed pair are zero.
  *
- * Capacity mode (drop_and_pad true): C = N / E rows per expert, M = C*E. Row e*C + i holds the i-th token of
- * expert e in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that
- * token. With zero_pad rows of tokens not routed to e are zero instead, with index -1.
+ * Capacity mode (drop_and_pad true): C = N / E rows per expert, M = C*E. Row e*C + i holds the i-th token of expert e
+ * in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that token. With
+ * zero_pad rows of tokens not routed to e are zero instead, with index -1.
  *
- * No element is interpreted. N is K*T (C*E), not the number of ones: a remainder is dropped, N below T (E) is success with M = 0.
- *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N < 0 or N > T*E; T, E, H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; ROUTING (packed, a token routed to more than K experts: position = token, value = experts, limit = K); NOMEM.
+ * Errors: VALUE (T, E, H or M beyond 2^31-1); ROUTING (packed, a token routed to more than K experts: position =
+ * token, value = experts, limit = K).
  */
 typedef struct sy_moe_permute_args {
     const DLTensor *tokens;          /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
@@ -568,29 +554,20 @@ SY_OPERATOR(moe_permute)
 /* ---- moe_unpermute ----------------------------------------------------------------------------------- */
 
 /*
- * Returns permuted rows to their tokens: the inverse of moe_permute, with its sorted_indices. The rows of each
- * token are added up, weighted by probs when given. M rows of H elements, T tokens, E experts; T comes
- * from probs or routing_map, else from num_tokens.
+ * Returns permuted rows to their tokens: the inverse of moe_permute, with its sorted_indices. T comes from probs or
+ * routing_map, else from num_tokens. Packed, K = M / T:
+ *     tokens[t] = sum over choices j of the token with i = sorted_indices[t*K + j] >= 0, ascending, of w * permuted_tokens[i]
+ * w is 1 without probs, else probs[t,e] with e the token's n-th routed expert for its n-th such choice. In capacity
+ * mode, C = M / E:
+ *     tokens[t] = sum over rows i with sorted_indices[i] = t, ascending, of w * permuted_tokens[i],   w = 1 or probs[t, i / C]
+ * With zero_pad an index may be -1, and its row belongs to no token. Sums are f32, every product and addition rounded,
+ * and the result once more to the row type; a NaN result is the canonical quiet NaN. A weight of 0 contributes
+ * nothing.
  *
- * Packed mode (drop_and_pad false): K = M / T choices per token.
- *     tokens[t] = sum over choices j of the token with i = sorted_indices[t*K + j] >= 0, ascending, of
- *                 w * permuted_tokens[i]
- * w is 1 without probs, else probs[t,e] with e the token's n-th routed expert for its n-th such choice; so probs
- * require routing_map in this mode.
- *
- * Capacity mode (drop_and_pad true): tokens[t] = sum over rows i with sorted_indices[i] = t, ascending, of
- * w * permuted_tokens[i]; w is 1 without probs, else probs[t, i / C] with C = M / E rows per expert. With
- * zero_pad an index may be -1, and its row belongs to no token.
- *
- * Sums are f32 and begin with +0: every product is rounded, every addition is rounded, and the result once
- * more to the row type, to nearest even; a NaN result is the canonical quiet NaN. A weight of 0 contributes
- * nothing, whatever its row holds. A token without rows is +0.
- *
- * Returns SY_OK; NULL (also packed probs without routing_map, and M > 0 with T unknown); DTYPE; SHAPE (also M not a
- * multiple of T, or of E in capacity mode with probs); VALUE (num_tokens negative, or not that of the tensors; T, E, H
- * or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an index outside [-1, M), in capacity mode [0, T) or
- * [-1, T): position = where, value = index, limit = M or T; or packed with probs a token with another number of experts
- * than of live choices: position = token, value = experts, limit = live choices); NOMEM.
+ * Errors: NULL (packed probs without routing_map; M > 0 with T unknown); SHAPE (M not a multiple of T, or of E in
+ * capacity mode with probs); VALUE (num_tokens not that of the tensors; T, E, H or M beyond 2^31-1); ROUTING (an index
+ * outside [-1, M), in capacity mode [0, T) or [-1, T): position = where, limit = M or T; or packed with probs a token
+ * with another number of experts than of live choices: position = token, value = experts, limit = live choices).
  */
 typedef struct sy_moe_unpermute_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -610,21 +587,17 @@ SY_OPERATOR(moe_unpermute)
 /* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
 
 /*
- * moe_permute for a router that gives expert ids: choice i = t*K + j is choice j of token t, and the choices are put in
- * stable ascending order of their ids. Its place in that order is the row of a choice:
+ * moe_permute for a router that gives expert ids: choice i = t*K + j is choice j of token t, and the choices are put
+ * in stable ascending order of their ids. Its place in that order is the row of a choice:
  *     sorted_indices[i] = place of choice i;   permuted_tokens[sorted_indices[i] - row_begin] = tokens[i / K]
  * N = num_out_tokens keeps rows: all when 0, those below N when positive, all but the last -N when negative. With
- * `window` only rows [row_begin, row_end) of the kept ones are written, for example those of a rank's own experts;
- * the window may be empty. sorted_indices are places among all T*K, whichever rows are kept.
+ * `window` only rows [row_begin, row_end) of the kept ones are written, for example those of a rank's own experts.
+ * With num_experts > 0 ids must be in [0, E), and counts and offsets are available. With allow_missing an id of -1 or
+ * E means no expert: the choice has no row and the index -1, and as many rows at the end, and their probs, are zero
+ * bytes.
  *
- * With distinct ascending ids in every row this is packed moe_permute of their map. Ids may be any numbers; with
- * num_experts > 0 they must be in [0, E), and counts and offsets of the experts are available. With allow_missing an
- * id of -1 or E means no expert: the choice has no row, its sorted_indices is -1, and it is not counted. As many rows
- * at the end, and their probs, are zero bytes.
- *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (N below -T*K; a window outside the kept rows, or its ends without
- * `window`; num_experts negative, or 0 with counts, offsets or allow_missing; T*K or H beyond 2^31-1); OVERFLOW;
- * STRIDE; DEVICE; ALIAS; INDEX (an id outside: batch = token, position = choice, value = id, limit = E); NOMEM.
+ * Errors: VALUE (a window outside the kept rows, or its ends without `window`; num_experts 0 with counts, offsets or
+ * allow_missing; T*K or H beyond 2^31-1); INDEX (an id outside: batch = token, position = choice, limit = E).
  */
 typedef struct sy_moe_permute_ids_args {
     const DLTensor *tokens; /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
@@ -649,15 +622,15 @@ SY_OPERATOR(moe_permute_ids)
 
 /*
  * The inverse: adds up the rows of a token, times its weights, in the order of its choices.
- *     tokens[t] = sum over j of probs[t,j] * permuted_tokens[sorted_indices[t*K + j] - row_begin]
+ *     tokens[t] = residual[t] + shared[t] + sum over j of probs[t,j] * permuted_tokens[sorted_indices[t*K + j] - row_begin]
  * in f32 with one rounding per product and sum and one to the row type; +0 without any row. Choices whose row is not
- * in permuted_tokens, -1 among them, and weights of exactly 0 add nothing. Without probs every weight is 1.
- * K = length / T, T the rows of probs, or num_tokens, or the length itself. The sum begins with residual[t], then shared[t].
- * With `bias` a row x counts as fl(x + bias[bias_ids[t,j]]), and -1 as a row of zeros; the bias of other missing rows is not added.
+ * in permuted_tokens, -1 among them, and weights of exactly 0 add nothing. K = length / T, T the rows of probs, or
+ * num_tokens, or the length itself. With `bias` a row x counts as fl(x + bias[bias_ids[t,j]]), and -1 as a row of
+ * zeros.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE (also T not dividing the length); VALUE (num_tokens, row_begin or num_rows negative, or
- * num_tokens not the rows of probs; T*K, M, H or num_rows beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an index
- * outside -1..N-1: position, value, limit = N; a bias_id outside -1..B-1: batch = token, position = choice, limit = B); NOMEM.
+ * Errors: SHAPE (T not dividing the length); VALUE (num_tokens not the rows of probs; T*K, M, H or num_rows beyond
+ * 2^31-1); ROUTING (an index outside -1..N-1: position, limit = N; a bias_id outside -1..B-1: batch = token, position
+ * = choice, limit = B).
  */
 typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -686,14 +659,10 @@ SY_OPERATOR(moe_unpermute_ids)
  *     block_experts [offsets[e] / B, offsets[e+1] / B)     e, or expert_map[e] where that is given
  *     num_padded    offsets[E]
  * From num_padded on, sorted_slots holds T*K and block_experts -1. The query returns their least lengths: rows = P,
- * the most places any ids can need, and slots = P / B.
+ * slots = P / B. Choices of missing experts, and with skip_unmapped of those whose expert_map is -1, get no place.
  *
- * With skip_unmapped the choices of experts whose expert_map is -1, those of other ranks, get no place and are not
- * counted. With allow_missing an id of -1 or E means no expert and gets no place either.
- *
- * Returns SY_OK; NULL (also skip_unmapped without expert_map); DTYPE; SHAPE (also outputs that are too short); VALUE
- * (num_experts negative, block_size below 1; T*K or P beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (an id
- * outside: batch = token, position = choice, value, limit = E; an entry of expert_map below -1: position, value); NOMEM.
+ * Errors: NULL (skip_unmapped without expert_map); VALUE (T*K or P beyond 2^31-1); INDEX (an id outside: batch = token,
+ * position = choice, limit = E; an entry of expert_map below -1: position).
  */
 typedef struct sy_moe_align_block_args {
     const DLTensor *ids;            /* in  [T,K]  int32, int64 */
@@ -715,12 +684,11 @@ SY_OPERATOR(moe_align_block)
 
 /*
  * Pads a routing map so that every expert has a multiple of `alignment` tokens, for matrix products with fixed tiles:
- * expert e gets the lowest tokens that are not routed to it, until their number c[e] is a multiple. An expert without
- * tokens gets none. Other entries are copied byte for byte, added entries are 1; weights of added tokens should be 0,
- * as they are in probs that are zero where a token is not routed. padded_map may be routing_map itself.
+ * expert e gets the lowest tokens that are not routed to it; one without tokens gets none. Other entries are copied
+ * byte for byte, added entries are 1. padded_map may be routing_map itself.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (alignment below 1; T or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS;
- * ROUTING (an expert that needs more tokens than there are: position = expert, value = its tokens, limit = T); NOMEM.
+ * Errors: VALUE (T or E beyond 2^31-1); ROUTING (an expert that needs more tokens than there are: position = expert,
+ * value = its tokens, limit = T).
  */
 typedef struct sy_moe_pad_map_args {
     const DLTensor *routing_map;   /* in  [T,E]  bool, int8, uint8; not 0: routed */
@@ -738,12 +706,11 @@ SY_OPERATOR(moe_pad_map)
  * counts[r,e] rows came from rank r for expert e:
  *     rows            (0,0) (0,1) ... (0,E-1) (1,0) ...      chunks (rank, expert)
  *     reordered_rows  (0,0) (1,0) ... (R-1,0) (0,1) ...      the same chunks, expert by expert
- * Rows of a chunk stay in order. With `inverse` the input is grouped by expert and the output by rank. Rows after the
- * sum of the counts are neither read nor written. A row is everything after the first dimension. `extra` is moved in
- * the same way: probabilities or scales of the rows.
+ * With `inverse` the input is grouped by expert and the output by rank. A row is everything after the first dimension;
+ * rows after the sum of the counts are neither read nor written. `extra` is moved in the same way.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (R or E beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (a count that is
- * negative or more than the rows that are left: batch = rank, position = expert, value = count, limit = rows left); NOMEM.
+ * Errors: VALUE (R or E beyond 2^31-1); INDEX (a count that is negative or more than the rows that are left: batch =
+ * rank, position = expert, limit = rows left).
  */
 typedef struct sy_moe_reorder_chunks_args {
     const DLTensor *rows;   /* in  [N,...]  any type of whole bytes */
@@ -769,16 +736,15 @@ typedef enum sy_index_form {
 } sy_index_form;
 
 /*
- * Writes the same permutation in another form. A row belongs to one token or to none; a token's choices are its
- * rows in ascending order, that is by expert. Rows and choices without a partner become -1.
- * The experts of a TE map come from expert_offsets, as moe_permute makes them: row r belongs to expert e when
- * expert_offsets[e] <= r < expert_offsets[e+1]. The experts and the order of a TE map that is read do not matter.
+ * Writes the same permutation in another form. A row belongs to one token or to none; a token's choices are its rows
+ * in ascending order, that is by expert. Rows and choices without a partner become -1. Row r of a TE map belongs to
+ * expert e when expert_offsets[e] <= r < expert_offsets[e+1]; the experts and the order of a TE map that is read do
+ * not matter.
  *
- * Returns SY_OK; NULL (expert_offsets too when `to` is TE); DTYPE; SHAPE (SLOT: a length that T does not divide; TE:
- * not T rows of an odd number of columns); VALUE (`from` and `to` the same; num_tokens, num_rows or k negative or
- * beyond 2^31-1; num_rows not the length of a ROW form); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (contents of
- * sorted_indices: a row or token that does not exist, a row of two choices, a count outside 0..E, a token with
- * more rows than k or E); INDEX (expert_offsets not ascending from 0 to at most M); NOMEM.
+ * Errors: SHAPE (SLOT: a length that T does not divide; TE: not T rows of an odd number of columns); VALUE (`from` and
+ * `to` the same; a number beyond 2^31-1; num_rows not the length of a ROW form); ROUTING (sorted_indices: a row or
+ * token that does not exist, a row of two choices, a count outside 0..E, a token with more rows than k or E); INDEX
+ * (expert_offsets not ascending from 0 to at most M).
  */
 typedef struct sy_moe_convert_indices_args {
     const DLTensor *sorted_indices; /* in  in the form `from`  int32 */
@@ -796,17 +762,14 @@ SY_OPERATOR(moe_convert_indices)
 /* ---- moe_permute_grad -------------------------------------------------------------------------------- */
 
 /*
- * The gradient of moe_permute: gradients of tokens and probs from those of its outputs. M rows of H elements, T
- * tokens, E experts, sorted_indices of the forward call.
- *     grad_tokens[t]   = sum of the rows of grad_permuted_tokens that are copies of token t
+ * The gradient of moe_permute: M rows of H elements, T tokens, E experts, sorted_indices of the forward call.
+ *     grad_tokens[t]   = sum of the rows of grad_permuted_tokens that are copies of token t, as moe_unpermute adds them
  *     grad_probs[t,e]  = grad_permuted_probs of the row that token t has at expert e, bit for bit; else +0
- * grad_tokens is moe_unpermute without probs, to the bit. In packed mode the token's n-th choice that holds a row
- * belongs to its n-th expert of routing_map; in capacity mode row i belongs to expert i / C, C = M / E, and of
- * several rows of one token and expert the highest counts. Without grad_permuted_probs grad_probs is ignored.
+ * Of several rows of one token and expert in capacity mode the highest counts. Without grad_permuted_probs grad_probs
+ * is ignored.
  *
- * Returns SY_OK; NULL (also packed grad_permuted_probs without routing_map); DTYPE; SHAPE (also M not a multiple
- * of T, or of E in capacity mode with grad_permuted_probs); VALUE (num_experts or num_tokens below 1 or beyond
- * 2^31-1; H or M beyond 2^31-1); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (as moe_unpermute); NOMEM.
+ * Errors: NULL (packed grad_permuted_probs without routing_map); SHAPE (M not a multiple of T, or of E in capacity
+ * mode with grad_permuted_probs); VALUE (a size beyond 2^31-1); ROUTING (as moe_unpermute).
  */
 typedef struct sy_moe_permute_grad_args {
     const DLTensor *grad_permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -826,22 +789,15 @@ SY_OPERATOR(moe_permute_grad)
 /* ---- moe_unpermute_grad ------------------------------------------------------------------------------ */
 
 /*
- * The gradient of moe_unpermute: gradients of permuted_tokens and probs from that of its tokens. M rows, the
- * number of sorted_indices, of H elements; T tokens, E experts.
+ * The gradient of moe_unpermute: M rows, the number of sorted_indices, of H elements; T tokens, E experts.
  *     grad_permuted_tokens[i] = w * grad_tokens[t],  row i being one of token t
- *     grad_probs[t,e]         = dot product of grad_tokens[t] and permuted_tokens[i], row i being that of expert e;
- *                               else +0
- * Rows, tokens, experts and weights belong together as in moe_unpermute. A row that no index names is +0, and so
- * is one of weight 0. Without probs rows are copied bit for bit. Of several packed choices that name one row, and of
+ *     grad_probs[t,e]         = dot product of grad_tokens[t] and permuted_tokens[i], row i being that of expert e; else +0
+ * Rows, tokens, experts and weights belong together as in moe_unpermute. A row that no index names is +0, and so is
+ * one of weight 0. Without probs rows are copied bit for bit. Of several packed choices that name one row, and of
  * several rows of one token and expert in capacity mode, the highest counts.
  *
- * A product is rounded to f32 and to the row type; a dot product is summed in f32 in sixteen interleaved lanes that
- * are folded by halves, every 8192 elements by themselves and added in order, and rounded to the type of probs, to
- * nearest even. A NaN result is the canonical quiet NaN.
- *
- * Returns SY_OK; NULL (also probs without permuted_tokens or routing_map, and grad_probs without probs); DTYPE;
- * SHAPE (also M not a multiple of T, or of E in capacity mode with probs); VALUE (T, E, H or M beyond 2^31-1);
- * OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (as moe_unpermute); NOMEM.
+ * Errors: NULL (probs without permuted_tokens or routing_map, grad_probs without probs); SHAPE (M not a multiple of T,
+ * or of E in capacity mode with probs); VALUE (T, E, H or M beyond 2^31-1); ROUTING (as moe_unpermute).
  */
 typedef struct sy_moe_unpermute_grad_args {
     const DLTensor *grad_tokens;     /* in  [T,H]  f32, f16, bf16 */
@@ -863,14 +819,10 @@ SY_OPERATOR(moe_unpermute_grad)
  * Scales token rows into the places of experts. S samples, E experts of C places, H elements per row. In sample order:
  *     if 0 <= indices[i] < E and 0 <= locations[i] < C:
  *         dispatch[indices[i]*C + locations[i], :] = gates[i] * input[i, :]
- * Other samples are skipped silently. Of several samples on one place the last is kept, for the whole row. Rows
- * that are not written keep their bytes, or become +0 with zero_unwritten. The product is rounded once to f32 and,
- * for f16 and bf16 rows, once more to the row type, to nearest even; a NaN result is the canonical quiet NaN.
- *
- * dispatch may be input itself (same data, same row stride): the loop above then runs on the shared rows.
- * S, H, C or E of 0 is success and writes nothing (zero_unwritten still clears dispatch).
- *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS; NOMEM.
+ * Other samples are skipped. Of several samples on one place the last is kept, for the whole row. Rows that are not
+ * written keep their bytes, or become +0 with zero_unwritten. The product is rounded to f32, then to the row type; a
+ * NaN result is the canonical quiet NaN. dispatch may be input itself (same data, same row stride): the loop above
+ * then runs on the shared rows.
  */
 typedef struct sy_moe_dispatch_args {
     const DLTensor *gates;     /* in  [S]      f32 or the type of input; optional: all ones */
@@ -893,19 +845,15 @@ SY_OPERATOR(moe_dispatch)
 
 /*
  * Returns rows from the places of experts to their samples: each sample gets the sum of its choices' rows, each times
- * its gate. S samples, k choices, E experts of C places, H elements per row. A choice is valid when
- * 0 <= indices[t,i] < E and 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
+ * its gate. S samples, k choices, E experts of C places, H elements per row. A choice is valid when 0 <= indices[t,i]
+ * < E and 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
  *     k = 1    output[i,:] = gates[i] * z, or +0 when the choice is not valid
  *     k > 1    acc = +0; for each valid choice t in order: acc = acc + gates[t,i] * z; output[i,:] = acc
- * Products and sums are rounded to f32 one by one; f16 and bf16 rows are rounded once more, at the end. A NaN result
- * is the canonical quiet NaN. Several choices may share a place. A gate of 0 is a factor: 0 * inf is NaN.
+ * Products and sums are rounded to f32 one by one, the result once more to the row type; a NaN result is the canonical
+ * quiet NaN.
  *
- * Where E*C is 0 the output is cleared; where it has no elements no data is read.
- *
- * The data gradient of moe_dispatch is the same sum over the gradient of its buffer, with the gates of the
- * dispatch: sy_moe_dispatch_grad_data is another name for it.
- *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS; NOMEM.
+ * The data gradient of moe_dispatch is the same sum over the gradient of its buffer, with the gates of the dispatch:
+ * sy_moe_dispatch_grad_data is another name for it.
  */
 typedef struct sy_moe_combine_args {
     const DLTensor *gates;      /* in  [k,S] or [S]  f32 or the type of expert_out; optional: all ones */
@@ -923,19 +871,11 @@ static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_comb
 /* ---- moe_dispatch_grad_gate -------------------------------------------------------------------------- */
 
 /*
- * The gradient of the gates: the dot product of each sample's row with the row in its place. S samples, k choices,
- * E experts of C places, H elements per row; a choice is valid as in moe_combine.
+ * The gradient of the gates: the dot product of each sample's row with the row in its place, a choice being valid as
+ * in moe_combine:
  *     grad_gates[t,i] = sum over j of dispatch[indices[t,i]*C + locations[t,i], j] * input[i,j], or +0
  * For moe_dispatch: input is the rows that were dispatched, dispatch the gradient of its buffer. For moe_combine:
- * input is the gradient of the output, dispatch the expert_out it read.
- *
- * Products and sums are rounded to f32, in one order: product j goes to lane j % 16, the lanes are folded by
- * halves, rows longer than 8192 in blocks of 8192 that are added in order. A 16-bit result is rounded once more,
- * at the end. A NaN result is the canonical quiet NaN.
- *
- * Without columns or places the output is cleared; without output elements no data is read.
- *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts or capacity negative); OVERFLOW; STRIDE; DEVICE; ALIAS; NOMEM.
+ * input is the gradient of the output, dispatch the expert_out it read. Sums are f32 in a fixed order.
  */
 typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
@@ -952,15 +892,15 @@ SY_OPERATOR(moe_dispatch_grad_gate)
 /* ---- moe_locations ----------------------------------------------------------------------------------- */
 
 /*
- * Gives every choice of every token its place inside the expert it names: how many choices named that expert
- * before it. k choices per token, S samples, E experts. Choices are visited one after the other, all samples of
- * choice 0 first, samples in ascending order, or by descending importance where that is given (of equal ones
- * the lower sample first, NaN after all numbers):
+ * Gives every choice of every token its place inside the expert it names: how many choices named that expert before
+ * it. k choices per token, S samples, E experts. Choices are visited one after the other, all samples of choice 0
+ * first, samples in ascending order, or by descending importance where that is given (of equal ones the lower sample
+ * first, NaN after all numbers):
  *     locations[t,i] = counts[indices[t,i]]++          counts begin as 0
- * An index outside [0,E) gets location -1 and is not counted. So no two choices share a place, a location of `capacity` or
- * more is a choice that will be dropped, and counts[e] is the demand for expert e before any is dropped.
+ * An index outside [0,E) gets location -1 and is not counted. A location of `capacity` or more is a choice that will
+ * be dropped.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (num_experts negative); OVERFLOW (k*S beyond 2^31-1); STRIDE; DEVICE; ALIAS; NOMEM.
+ * Errors: OVERFLOW (k*S beyond 2^31-1).
  */
 typedef struct sy_moe_locations_args {
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
@@ -980,12 +920,9 @@ SY_OPERATOR(moe_locations)
  *     factor > 0    C = k * trunc(factor * P)             a fixed share; counts are not read
  *     factor = 0    C = M                                 nothing is dropped
  *     factor < 0    C = min(M, k * trunc(-factor * P))    as many as are needed, up to a share
- * then rounded up to a multiple of alignment. The product with P is one multiplication in double precision.
+ * then rounded up to a multiple of alignment. The query returns C in `slots` when factor > 0, else 0.
  *
- * The query returns C in `slots` when factor > 0, else 0.
- *
- * Returns SY_OK; NULL (also counts missing with factor <= 0); DTYPE; SHAPE; VALUE (samples, k or alignment
- * negative, num_experts < 1, factor not finite); OVERFLOW (C beyond 2^63-1); STRIDE; DEVICE; ALIAS; INDEX (a
+ * Errors: NULL (counts missing with factor <= 0); VALUE (factor not finite); OVERFLOW (C beyond 2^63-1); INDEX (a
  * negative count: position = expert).
  */
 typedef struct sy_moe_capacity_args {
@@ -1019,14 +956,12 @@ typedef enum sy_replica_rule {
  * Expert e has replica_count[e] replicas, or without that as many as leading entries of its row that are not negative.
  * Physical expert p is on device p / (P / devices), and device d on node d / node_size; both matter for LOCAL only.
  * With allow_missing an id of -1, E, or 65535 (uint16, E <= 65535) is an unused slot: its physical id is -1 (uint16:
- * 65535), and it is not counted. load and logical_load are added to, modulo 2^64: the caller clears them.
+ * 65535).
  *
- * Returns SY_OK; NULL (also no output at all); DTYPE (also uint16 physical_ids with P > 65535); SHAPE; VALUE (an unknown
- * rule; num_physical below 0 or beyond 2^31-1; token_base or node_size negative; counts_before with a rule other than
- * BALANCED; LOCAL with devices that do not divide num_physical, or device not one of them); OVERFLOW; STRIDE; DEVICE;
- * ALIAS; INDEX (an id outside: batch = token, position = slot; an entry of the table outside [0,P): batch = expert,
- * position = replica; fewer than 1 or more than R replicas of an expert that is named, or a negative entry of
- * counts_before: position = expert); NOMEM.
+ * Errors: NULL (no output at all); DTYPE (uint16 physical_ids with P > 65535); VALUE (counts_before with a rule other
+ * than BALANCED; LOCAL with devices that do not divide P, or device not one of them); INDEX (an id outside: batch =
+ * token, position = slot; an entry of the table outside [0,P): batch = expert, position = replica; fewer than 1 or
+ * more than R replicas of an expert that is named, or a negative entry of counts_before: position = expert).
  */
 typedef struct sy_moe_map_physical_args {
     const DLTensor *ids;                 /* in  [T,K]  int32, int64, uint16 */
@@ -1050,20 +985,14 @@ SY_OPERATOR(moe_map_physical)
 /* ---- moe_place --------------------------------------------------------------------------------------- */
 
 /*
- * Gives experts replicas by their loads, and spreads them over devices: L layers, each by itself, E experts, P physical
- * ones, c = P / devices on each device: p is on device p div c, device d on node d div (devices / nodes). In integers:
- *     nodes     the sums of `groups` groups of neighbours are packed onto nodes; without groups, or where nodes do not divide
- *               them, there is one node with all experts and devices
- *     replicas  on each node one after the other, for the expert of the largest load w / count; of equal ones the lower
- *     devices   replicas of load floor(w * 2^24 / count) are packed onto the devices of the node
- * Packing takes items by descending load, equal ones in order, each to the pack with room and the smallest sum, the lower
- * of equal ones; one item per pack: in order. With `distinct` no device has two replicas of an expert.
- * With `previous` replicas keep the places of their expert on their device. docs/ops/moe_place.md has every rule.
+ * Gives experts replicas by their loads, and spreads them over devices, as DeepSeek's EPLB does, in integers: L
+ * layers, each by itself, E experts, P physical ones, P / devices on each device. With `distinct` no device has two
+ * replicas of an expert; with `previous` replicas keep the places of their expert on their device. Tensors are in CPU
+ * memory.
  *
- * Tensors in CPU memory. Returns SY_OK; NULL (also without any output); DTYPE; SHAPE; VALUE; OVERFLOW (P above 2^31-1; loads
- * of a layer that add up to 2^38 or more, with batch = layer); STRIDE; DEVICE; ALIAS; UNSUPPORTED; NOMEM; CAPACITY (R below
- * the replicas of an expert, with batch = layer, position = expert); INDEX, with batch = layer (a negative load, with
- * position = expert; an entry of previous outside [0,E), with position = p).
+ * Errors: NULL (no output); OVERFLOW (P above 2^31-1; loads of a layer that add up to 2^38 or more: batch = layer);
+ * CAPACITY (R below the replicas of an expert: batch = layer, position = expert); INDEX, batch = layer (a negative
+ * load: position = expert; an entry of previous outside [0,E): position = p).
  */
 typedef struct sy_moe_place_args {
     const DLTensor *loads;               /* in  [L,E] int64 */
@@ -1107,7 +1036,7 @@ typedef enum sy_kv_scales {
 
 /* How a scale follows from a, the largest magnitude of its group; see quantize_rows. Q is the largest number of q_type. */
 typedef enum sy_scale_math {
-    SY_SCALE_MATH_CACHE = 0, /* as kv_scatter does, see sy_kv_format */
+    SY_SCALE_MATH_CACHE = 0, /* as kv_scatter does */
     SY_SCALE_MATH_DIV = 1,   /* f32: a / Q */
     SY_SCALE_MATH_MUL = 2,   /* f32: a * (1 / Q) */
     SY_SCALE_MATH_UP = 3,    /* e8m0: the least power of two that is at least a / Q */
@@ -1121,35 +1050,21 @@ typedef enum sy_code_math {
     SY_CODE_MATH_AMAX = 2 /* x * (Q / a) */
 } sy_code_math;
 
-typedef enum sy_global_is { SY_GLOBAL_DECODE = 0, SY_GLOBAL_AMAX = 1 } sy_global_is; /* see nvfp4 below */
+/* What global_scale of nvfp4 is: the scale of all numbers, or the largest magnitude of all. */
+typedef enum sy_global_is { SY_GLOBAL_DECODE = 0, SY_GLOBAL_AMAX = 1 } sy_global_is;
 
 /*
- * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack. An unpacked row is the
- * q_count numbers, then the rope part, which is bf16 in the cache: q_count + rope_bytes/2 elements of bf16, f16 or f32.
- *   unpack   f32(code) * scale of its group in f32, as every operation here; rounded once more to bf16 or f16.
- *   pack     amax: the largest magnitude of a group, NaN ignored, infinity counted as FLT_MAX. Q: 448, 57344 or 127,
- *            the largest number of q_type. The scale is
- *              f32    max(amax / 448, FLT_MIN) (e5m2: / 57344), or max(amax, 1e-8) / 127 for int8;
- *              e8m0   the least power of two that is at least max(amax, 1e-4) / Q.
- *            A code is x / scale, rounded to nearest even, at most Q in magnitude (int8: -128 to 127); NaN becomes 7f
- *            (e4m3), 7e (e5m2), 0 (int8). Bytes of a row or scale record that belong to no part become 0.
- *   rope     bf16 rows: copied. Otherwise converted as numbers, to nearest even; a NaN becomes the canonical one.
- *
- * The cache of a format with SCALES_ROW is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes. With
- * SCALES_BLOCK it is [blocks,W...]: a block is everything after the first dimension, S rows and then S scale records
- * in at least S*(row_bytes + scale_bytes) bytes. With SCALES_TENSOR it is a cache like any other, of 8-bit elements;
- * all fields but bytes and q_type are 0, and `scale` is f32: [G], one for each G-th part of every row (G = 1: one for the
- * tensor, G = heads: one per head), which kv_scatter reads, or [rows,G] or [blocks,S,G], of every row, which it writes.
- * SCALES_INLINE, ggml's blocks: the cache is [rows,W] or [blocks,S,W] of bytes, a row W/34 (int8) or W/18 (4 bits) groups of
- * an f16 scale and the codes of 32 numbers. int8: d = amax / 127, code x * (1 / d), half away from zero. 4 bits: v is the first
- * number of the largest magnitude, d = v / -8, code min(15, trunc(x * (1 / d) + 8.5)), NaN 8; byte j has code j and, above it,
- * j + 16; a code means code - 8. 1 / 0 counts as 0. The scale is d as f16. Only bytes, types, scales and group are not 0.
- *
- * nvfp4, q_type SY_F4_E2M1 (0 .5 1 1.5 2 3 4 6 and a sign): groups of 16 codes, code 2j in the lower half of byte j: the cache is
- * uint8, its last dimension half that of a dense row. `scale` is SY_F8_E4M3 or uint8, [rows,G] or [blocks,S,G], a scale for each
- * group. `global_scale`, f32 [1] and positive, is g, or with SY_GLOBAL_AMAX A, the largest magnitude of all. In f32, at most FLT_MAX:
- *     G = 1 / g, or G = 2688 / A and g = 1 / G          b = amax * (G * (1 / 6)) as e4m3
- *     code = x * (1 / (b * g)) as e2m1, to nearest even; x * 0 where b is 0; NaN 0          unpacked: (code * b) * g
+ * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack; docs/ops/kv_gather.md
+ * and kv_scatter.md have the arithmetic. An unpacked row is the q_count numbers, then the rope part, which is bf16 in
+ * the cache: q_count + rope_bytes/2 elements of bf16, f16 or f32.
+ *   SCALES_ROW      the cache is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes
+ *   SCALES_BLOCK    [blocks,W...]: S rows and then S scale records in at least S*(row_bytes + scale_bytes) bytes of a block
+ *   SCALES_TENSOR   a cache like any other, of 8-bit elements; all fields but bytes and q_type are 0, and `scale` is f32: [G], one for
+ *                   each G-th part of every row, which kv_scatter reads, or [rows,G] or [blocks,S,G], of every row, which it writes
+ *   SCALES_INLINE   ggml's blocks, [rows,W] or [blocks,S,W] of bytes: W/34 (int8) or W/18 (4 bits) groups of an f16 scale and the codes of
+ *                   32 numbers. Only bytes, types, scales and group are not 0
+ *   nvfp4           q_type SY_F4_E2M1, groups of 16 codes, two in a byte: the cache is uint8, its last dimension half that of a dense row.
+ *                   `scale` is SY_F8_E4M3 or uint8, [rows,G] or [blocks,S,G]; `global_scale` is positive, f32 [1]
  */
 typedef struct sy_kv_format {
     size_t bytes;          /* sizeof(sy_kv_format): the struct may grow at its end */
@@ -1202,18 +1117,15 @@ typedef struct sy_kv_plane {
  * Copies the cache rows of selected logical tokens, in the order of indices, into a dense output. S = block_size:
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
  *     out[b,j] = cache row block*S + t % S, byte for byte, or unpacked where `format` is given
- * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...], or with SY_KV_HND
- * [blocks, H, S, D...]. A cache row is all but the blocks and S; with heads it is [H, D...] in either layout. Blocks, rows
- * and heads may have any strides without overlap. `indices` may have any number of leading dimensions (B is their product;
- * none: B = 1) and `out` keeps them. Positions j >= counts[b] are padding and their index is not read. A sequence ends at
- * seq_lens[b] if given, else at the end of its table row. Only table entries that an index needs are read. In place of
- * block_table there may be lists of pages, one after the other: block q of sequence r is then page_indices[indptr[r] + q],
- * and the sequence ends, without seq_lens, in its last page, after last_page_len[r] tokens of it if given. indptr does not
- * descend and stays inside page_indices; an empty list has no tokens.
+ * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...], or with
+ * SY_KV_HND [blocks, H, S, D...]; blocks, rows and heads may have any strides without overlap. `indices` may have any
+ * number of leading dimensions (B is their product) and `out` keeps them. Positions j >= counts[b] are padding and
+ * their index is not read. A sequence ends at seq_lens[b] if given, else at the end of its table row. In place of
+ * block_table there may be lists of pages, one after the other: block q of sequence r is then page_indices[indptr[r] +
+ * q], and the sequence ends, without seq_lens, in its last page.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, unknown pad or layout, an invalid format, scale
- * without one, planes without plane_bytes); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents; the fault holds code,
- * batch, position, value and limit of the first in order); NOMEM.
+ * Errors: VALUE (an invalid format, scale without one); INDEX (contents; the fault holds code, batch, position, value
+ * and limit of the first in order).
  */
 typedef struct sy_kv_gather_args {
     const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1245,16 +1157,15 @@ SY_OPERATOR(kv_gather)
  * The slots kv_gather would copy from, without a cache: for kernels that read pages in place. S = block_size:
  *     slots[b,j] = block * S + t % S,   t = indices[b,j],   block = block_table[r, t / S]
  * and -1 for padding: positions j >= counts[b], and index -1 unless pad is ERROR (ZERO and SKIP are the same here).
- * valid[b] is the number of entries of the row that are not padding. Everything is validated as in kv_gather; num_rows
- * is the number of rows of the cache, and where it is 0 a slot must fit the type of slots.
+ * valid[b] is the number of entries of the row that are not padding. Contents are validated as in kv_gather; where
+ * num_rows is 0 a slot must fit the type of slots.
  *
- * With world > 1 the tokens of a sequence are distributed over that many ranks in runs of I = interleave: rank
- * (t / I) % world has token t, as its own token t / (world * I) * I + t % I. Table, lists and num_rows are those of
- * `rank`, seq_lens counts the tokens of all ranks, and a token of another rank has slot -1, whatever pad is.
+ * With world > 1 the tokens of a sequence are distributed over that many ranks in runs of I = interleave: rank (t / I)
+ * % world has token t, as its own token t / (world * I) * I + t % I. Table, lists and num_rows are those of `rank`,
+ * seq_lens counts the tokens of all ranks, and a token of another rank has slot -1, whatever pad is.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
- * pad, world or interleave negative or beyond 2^31-1, rank outside 0..world-1); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX
- * (contents, as kv_gather); NOMEM.
+ * Errors: VALUE (num_rows beyond the type of slots, world or interleave beyond 2^31-1, rank outside 0..world-1); INDEX
+ * (as kv_gather).
  */
 typedef struct sy_kv_translate_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64 */
@@ -1285,9 +1196,8 @@ SY_OPERATOR(kv_translate)
  * Position -1 is rejected, or with SY_PAD_SKIP (or ZERO) its slot is -1; its batch is validated in both cases. Lists
  * of pages in place of block_table are as in kv_gather.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_rows negative or beyond the type of slots, unknown
- * pad); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: REQ_RANGE, INDEX_RANGE, BLOCK_RANGE, ROW_RANGE; the fault's
- * position counts through position in row-major order); NOMEM.
+ * Errors: VALUE (num_rows beyond the type of slots); INDEX (REQ_RANGE, INDEX_RANGE, BLOCK_RANGE, ROW_RANGE; position
+ * counts through `position` in row-major order).
  */
 typedef struct sy_kv_slots_args {
     const DLTensor *batch;       /* in  [...]  int32, int64; optional where block_table has one row */
@@ -1309,16 +1219,13 @@ SY_OPERATOR(kv_slots)
 /*
  * Writes rows into a paged cache by slot, to fill it. Slot s is row s % S of block s / S.
  *     cache row slots[i] = src[i], byte for byte, or packed where `format` is given
- * The cache is [rows, D] flat, where slot s is row s, or of higher rank as for kv_gather. Rows that no slot names
- * keep their bytes. `slots` has any number of dimensions and `src` the same, followed by those of a cache row. Slot
- * -1 is rejected, or with SY_PAD_SKIP its row is dropped; SY_PAD_ZERO is not allowed.
+ * The cache is as for kv_gather. Rows that no slot names keep their bytes. `slots` has any number of dimensions and
+ * `src` the same, followed by those of a cache row. Slot -1 is rejected, or with SY_PAD_SKIP its row is dropped;
+ * SY_PAD_ZERO is not allowed. Two equal slots are a caller error: the bytes of that row are unspecified, unless
+ * check_unique makes the call fail. The query validates the cache too.
  *
- * Two equal slots are a caller error: the bytes of that row are unspecified, unless check_unique makes the call fail.
- * The query validates the cache too, which is both input and output.
- *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (pad neither ERROR nor SKIP, unknown layout, block_size negative or
- * missing, an invalid format, scale without one); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents:
- * SLOT_RANGE, DUPLICATE; position counts through slots in row-major order); NOMEM.
+ * Errors: VALUE (block_size missing, an invalid format, scale without one); INDEX (SLOT_RANGE, DUPLICATE; position
+ * counts through slots in row-major order).
  */
 typedef struct sy_kv_scatter_args {
     const DLTensor *cache; /* in/out [rows,D], [blocks,S,D...] or [blocks,H,S,D...]  any type */
@@ -1343,16 +1250,13 @@ SY_OPERATOR(kv_scatter)
 /*
  * Copies runs of tokens, one of each sequence, out of a paged cache into consecutive rows: the context of a chunked
  * prefill. S = block_size, r = req_id ? req_id[b] : b, 0 <= u < cu_lens[b+1] - cu_lens[b]:
- *     t = starts[b] + u;   out[cu_lens[b] + u] = cache row block_table[r, t / S] * S + t % S, byte for byte
- * Cache, table and lists are as in kv_gather, and so is the end of a sequence: seq_lens[b] tokens if given, else as
- * many as its table row or its list holds. cu_lens begins with 0, does not descend and ends at no more than the rows
- * of out; rows from its end on keep their bytes. Only table entries that a run needs are read, and no start of an
- * empty run. The same tokens of further planes are copied to the same rows of their outputs, which have as many rows as
- * out. Packed rows are unpacked as in kv_gather. The query does not read cu_lens, so its rows are 0.
+ *     t = starts[b] + u;   out[cu_lens[b] + u] = cache row block_table[r, t / S] * S + t % S, byte for byte or unpacked
+ * Cache, table, lists and the end of a sequence are as in kv_gather. cu_lens begins with 0, does not descend and ends
+ * at no more than the rows of out; rows from its end on keep their bytes. Outputs of further planes have as many rows
+ * as out. The query does not read cu_lens, so its rows are 0.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (block_size < 1, num_planes, unknown layout, last_page_len beside seq_lens);
- * OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: LENGTH_RANGE of cu_lens, whose entry is the fault's batch, or of
- * seq_lens; REQ_RANGE; then, with position u, INDEX_RANGE, TABLE_SHORT, BLOCK_RANGE, ROW_RANGE); NOMEM.
+ * Errors: VALUE (last_page_len beside seq_lens); INDEX (LENGTH_RANGE of cu_lens, whose entry is the fault's batch, or
+ * of seq_lens; REQ_RANGE; then, with position u, INDEX_RANGE, TABLE_SHORT, BLOCK_RANGE, ROW_RANGE).
  */
 typedef struct sy_kv_ragged_args {
     const DLTensor *cache;         /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1380,20 +1284,17 @@ SY_OPERATOR(kv_ragged)
 /* ---- kv_blocks --------------------------------------------------------------------------------------- */
 
 /*
- * Copies whole blocks by pairs (s, d), within one cache or from one to another: the fork of a shared prefix, and
- * moves between pools.
+ * Copies whole blocks by pairs (s, d), within one cache or from one to another: the fork of a shared prefix, and moves
+ * between pools.
  *     block d of cache = block s of cache,   or   block d of dst = block s of src,   byte for byte
- * A cache is [blocks, ...] of rank 3 or more, whose blocks are contiguous with any stride between them, or flat
- * [rows, D] without gaps in whole blocks of block_size rows. src and dst have blocks of as many elements, and may
- * have different numbers of them. The same blocks of further planes, {cache, NULL} or {src, dst}, are copied too.
+ * A cache is [blocks, ...] of rank 3 or more, whose blocks are contiguous with any stride between them, or flat [rows,
+ * D] without gaps in whole blocks of block_size rows. src and dst have blocks of as many elements, and may have
+ * different numbers of them. The same blocks of further planes, {cache, NULL} or {src, dst}, are copied too. No block
+ * is written twice, and in one cache none is read by one pair and written by another; a pair s = d of one cache moves
+ * nothing. The query validates the caches too; its rows are the pairs.
  *
- * No block is written twice, and in one cache none is read by one pair and written by another, so that pairs have no
- * order. A pair s = d of one cache moves nothing and conflicts with no other. The query validates the caches too, which
- * are both input and output; its rows are the pairs.
- *
- * Returns SY_OK; NULL (neither cache nor src and dst); DTYPE; SHAPE; VALUE (cache beside src or dst; num_planes;
- * block_size < 1 for a flat cache); OVERFLOW; STRIDE; DEVICE; ALIAS; INDEX (contents: BLOCK_RANGE, DUPLICATE, HAZARD;
- * position is the pair, the later of two); NOMEM.
+ * Errors: NULL (neither cache nor src and dst); VALUE (cache beside src or dst; block_size < 1 for a flat cache);
+ * INDEX (BLOCK_RANGE, DUPLICATE, HAZARD; position is the pair, the later of two).
  */
 typedef struct sy_kv_blocks_args {
     const DLTensor *cache; /* in/out [blocks,...] or [rows,D]  any type of whole bytes */
@@ -1446,36 +1347,29 @@ typedef enum sy_empty_token {
 #define SY_ROW_EMPTY 4u /* no allowed token's logit is above -inf */
 
 /*
- * Picks one token per row of logits: temperature, top-k, top-p, min-p, then a greedy or random choice.
- * Order: a before b when its logit is larger, or equal and a < b; NaN is -inf, +inf is FLT_MAX, -0 is +0.
- *   override  token override_token[j] gets the logit override_logit[j], for override_indptr[b] <= j <
- *           override_indptr[b+1]; then
+ * Picks one token per row of logits: temperature, top-k, top-p, min-p, then a greedy or random choice. Order: a before
+ * b when its logit is larger, or equal and a < b; NaN is -inf, +inf is FLT_MAX, -0 is +0.
+ *   override  token override_token[j] gets the logit override_logit[j], for override_indptr[b] <= j < override_indptr[b+1]; then
  *   allow   tokens whose bit (i % 32 of word i / 32) is 0 get the logit -inf, before everything else.
  *   top-k   enabled when 1 <= k < V (with k_limit > 0: 1 <= k <= min(V, k_limit)); keeps the first k.
  *   softmax of x / temperature over what top-k kept.
  *   top-p   enabled when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
  *   min-p   enabled when mp > 0; keeps prob >= mp * largest prob. mp >= 1 keeps one token.
- *   choice  by `noise`; temperature < 1e-5 makes a row greedy.
- * NaN in top_p or min_p disables the stage, NaN temperature is 1. Of tensor contents only token numbers and the indices
- * of the overrides can be wrong.
- * logprob_mode chooses the distribution of all log-probabilities: RAW, the softmax of the input logits, or FINAL, that of
- * the candidates (temperature < 1e-5: the first token alone, with 0). Tokens that it does not contain have -inf.
- * top_* are the first tokens of the order that it contains, -1 and -inf after them; rank is 1 + how many of its tokens come
- * before `token`, V + 1 when it is none of them, 0 for an empty row, even if it is in top_token. A given_token is not chosen.
- * All sums are integers, so the token does not depend on instruction set or thread count. A draw depends on
- * (seed, offset, stream). Without stream it is 0 where seed has an entry for each row ([B] or [B,1]), so that a
- * sequence with its own seed draws the same token alone and in any row of any batch. With one seed for several rows
- * ([1]) the stream is the row number; for a sequence that changes its row between calls pass a stream then.
+ *   choice  by `noise`; temperature < 1e-5 makes a row greedy. A given_token is not chosen.
+ * NaN in top_p or min_p disables the stage, NaN temperature is 1. top_* are the first tokens of the order that the
+ * distribution of logprob_mode contains, -1 and -inf after them; rank is 1 + how many of its tokens come before
+ * `token`, V + 1 when it is none of them, 0 for an empty row. A draw depends on (seed, offset, stream). Without
+ * `stream` it is 0 where seed has an entry for each row ([B] or [B,1]), else the row number: a sequence that changes
+ * its row between calls then needs a stream.
  *
- * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more; sy_number_f32 and sy_number_i64 make one of
- * a single number, which may be in CPU memory beside tensors on a device: the call reads it before it returns.
+ * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more; sy_number_f32 and sy_number_i64 make one
+ * of a single number, which may be in CPU memory beside tensors on a device: the call reads it before it returns.
  * masked_logits may be f32 logits themselves (same data and stride).
  *
- * Returns SY_OK; NULL (logits, or no output at all); DTYPE; SHAPE (V = 0 among others); VALUE (eps negative
- * or not finite, k_limit < 0, top_logprobs negative or above V, unknown enum, noise without its q or seed, an output of
- * log-probabilities without logprob_mode or logprob_mode without any); OVERFLOW (V > 2^23); STRIDE; DEVICE; ALIAS; NOMEM;
- * INDEX (given_token or score_token below -1 or from V on: batch = row, position = column; override_indptr descends or
- * leaves the lists: position = entry; override_token from V on or not above the one before it: batch = row, position).
+ * Errors: NULL (no output at all); SHAPE (V = 0); VALUE (noise without its q or seed, an output of log-probabilities
+ * without logprob_mode or logprob_mode without any); OVERFLOW (V > 2^23); INDEX (given_token or score_token below -1
+ * or from V on: batch = row, position = column; override_indptr descends or leaves the lists: position = entry;
+ * override_token from V on or not above the one before it: batch = row, position).
  */
 typedef struct sy_sample_args {
     const DLTensor *logits;      /* in  [B,V]     f32, f16, bf16 */
@@ -1527,9 +1421,9 @@ typedef enum sy_verify_mode {
 } sy_verify_mode;
 
 /*
- * Verifies draft tokens (speculative decoding), as chains or trees, many requests in one call. B requests have N rows of
- * logits: ragged [N,V], request b having rows cu_lens[b] up to cu_lens[b+1], R of them; or dense [B,R,V]. Row 0 of a
- * request, its root, is the model's output after the last token that is certain. Row r >= 1 is its output after
+ * Verifies draft tokens (speculative decoding), as chains or trees, many requests in one call. B requests have N rows
+ * of logits: ragged [N,V], request b having rows cu_lens[b] up to cu_lens[b+1], R of them; or dense [B,R,V]. Row 0 of
+ * a request, its root, is the model's output after the last token that is certain. Row r >= 1 is its output after
  * draft_token[r], the continuation of row parent[r], which is in 0..r-1 (without parent r-1: a chain). Entries of the
  * root are not read.
  *     cur = 0; i = 0; accepted = 0
@@ -1539,18 +1433,15 @@ typedef enum sy_verify_mode {
  *             child = the lowest row r with parent[r] = cur and draft_token[r] = x; if there is one, accepted = i + 1
  *             if x is a stop token, or there is no child: end
  *             cur = child; i = i + 1
- * So token[0..count) are the tokens that calls of sample pick step by step, bit for bit, for any drafts, trees and batches,
- * as long as the model returns the same logits for the same tokens. The next call takes offset + count. A draft of -1 is
- * none. A request without rows is inactive: accepted 0, count 0, next_token -1. Slots from count on, and rows that no
- * request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf (top_logprob); with B = 0
- * nothing is touched. stop_token without stop_indptr is one list for all requests. Without stream it is 0 where seed has an
- * entry for each request, else the number of the request, as in sample.
+ * So token[0..count) are those that calls of sample pick step by step, bit for bit, for any drafts. The next call
+ * takes offset + count. A request without rows is inactive: next_token -1. Slots from count on, and rows that no
+ * request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf (top_logprob); with
+ * B = 0 nothing is touched. Streams are as in sample.
  *
- * Returns SY_OK; NULL (logits, draft_token, cu_lens with [N,V], or no output at all; a part of the overrides; stop_indptr
- * without stop_token); DTYPE; SHAPE (V = 0; cu_lens empty, or with [B,R,V]); VALUE (unknown enum, noise without its seed,
- * an output of log-probabilities without logprob_mode or the reverse, k_limit < 0); UNSUPPORTED (mode REJECT); OVERFLOW
- * (V > 2^23, N >= 2^31); STRIDE; DEVICE; ALIAS; NOMEM; INDEX, in this order: cu_lens (does not begin with 0, descends, ends
- * beyond N: batch = entry); parent outside 0..r-1, draft_token outside -1..V-1 (batch = request, position = row of the
+ * Errors: NULL (cu_lens missing with [N,V]; no output; a part of the overrides; stop_indptr without stop_token); SHAPE
+ * (V = 0; cu_lens empty, or with [B,R,V]); VALUE (noise without its seed, an output of log-probabilities without
+ * logprob_mode or the reverse); UNSUPPORTED (mode REJECT); OVERFLOW (V > 2^23, N >= 2^31); INDEX, in this order:
+ * cu_lens (batch = entry); parent outside 0..r-1, draft_token outside -1..V-1 (batch = request, position = row of the
  * request); stop_indptr, stop_token; override_indptr, override_token.
  */
 typedef struct sy_sample_verify_args {
@@ -1601,36 +1492,29 @@ typedef enum sy_history_scope {
 } sy_history_scope;
 
 /*
- * Builds the overrides of sample: penalties for tokens that a sequence already contains, biases and bans. Lists hold row
- * after row: elements [indptr[b], indptr[b+1]) belong to row b, in any order, tokens as often as they occur. For each
- * token of a row's lists, in f32, each operation rounded once, in this order:
+ * Builds the overrides of sample: penalties for tokens that a sequence already contains, biases and bans. Lists hold
+ * row after row: elements [indptr[b], indptr[b+1]) belong to row b, in any order, tokens as often as they occur. For
+ * each token of a row's lists, in f32, each operation rounded once, in this order:
  *   x = logits[b,token]
  *   repetition   x = x > 0 ? x / repetition : x * repetition   if it is in prompt or output
  *   frequency    x = x - frequency * count                     count: how often it is in output
  *   presence     x = x - presence                              if count > 0
  *   bias         x = x + bias                                  for each of its elements, in the order of the list
- *   sequences    x = x + seq_bias; -inf if seq_bias is -inf    for each whose last token it is, and whose other tokens are
- *                                                              the end of the history; in the order of the list
+ *   sequences    x = x + seq_bias; -inf if seq_bias is -inf    for each whose last token it is, and whose other tokens are the end of
+ *                                                              the history (prompt and output, in order); in the order of the list
  *   min_tokens   x = -inf                                      if it is a stop token and output is shorter
- * Sequence s is seq_token[seq_indptr[s]] up to seq_token[seq_indptr[s+1]], at least one token; row b has the sequences
- * seq_row_indptr[b] up to seq_row_indptr[b+1]. The history is prompt and output, which are then in order. A bias of -inf
- * bans a token; of +inf that makes a NaN, which sample takes as -inf. A NaN penalty is disabled; NaN results are the canonical
- * one. The row's overrides are its tokens whose logit changed (NaN stays NaN), ascending. The query's rows are the most there
- * can be: the lengths of the three token lists together. override_token and override_logit are at least as long; elements from
- * override_indptr[B] on are not touched. sample takes them under the same names, with the same logits.
+ * The row's overrides are its tokens whose logit changed, ascending. The query's rows are the most there can be;
+ * override_token and override_logit are at least as long, and elements from override_indptr[B] on are not touched.
+ * sample takes them under the same names, with the same logits. With draft_token the rows of logits are those of
+ * sample_verify, while lists and parameters are of the B requests; row r continues the output of its request with the
+ * draft tokens on the way from the root to r.
  *
- * With draft_token the rows of logits are those of sample_verify, [N,V] with cu_lens or [B,R,V], while lists and
- * parameters are of the B requests. Row r of a request continues its output with the draft tokens on the way from the
- * root to r, so that every row gets the overrides of a call without drafts. A row after a draft of -1 has none. With M =
- * max_rows, or R, and N rows the query's rows are M * (P + O + N') + N * (M + K + S), N' being the biases; without
- * drafts P + O + N' + B * (K + S).
- *
- * Returns SY_OK; NULL (a list without its indptr, its tokens or its bias, too; seq_row_indptr or seq_bias without
- * sequences; min_tokens without stop_token or output; stop_indptr without stop_token; cu_lens or parent without
- * draft_token); DTYPE; SHAPE (V = 0 among others); VALUE (history_scope, max_rows < 1 with cu_lens); OVERFLOW (V > 2^23;
- * O, K, Q, S or M > 2^30); STRIDE; DEVICE; ALIAS; NOMEM; INDEX, in the order prompt, output, bias, sequences, stop, cu_lens,
- * parent, draft_token (an indptr descends or leaves its list: position = entry; a token outside the vocabulary: batch =
- * row, position = element; a request of more than max_rows rows, parents and drafts as in sample_verify).
+ * Errors: NULL (a list without its indptr, its tokens or its bias; seq_row_indptr or seq_bias without sequences;
+ * min_tokens without stop_token or output; stop_indptr without stop_token; cu_lens or parent without draft_token);
+ * SHAPE (V = 0); OVERFLOW (V > 2^23; O, K, Q, S or max_rows > 2^30); INDEX, in the order prompt, output, bias,
+ * sequences, stop, cu_lens, parent, draft_token (an indptr descends or leaves its list: position = entry; a token
+ * outside the vocabulary: batch = row, position = element; a request of more than max_rows rows, parents and drafts as
+ * in sample_verify).
  */
 typedef struct sy_sample_overrides_args {
     const DLTensor *logits;             /* in  [B,V]    f32, f16, bf16 */
@@ -1670,8 +1554,6 @@ SY_OPERATOR(sample_overrides)
  *     q[i] = -ln(1 - (w + 1/2) / 2^32)
  * in f32, w being word i % 4 of Philox4x32-10 under the key seed and the counter (i / 4, offset, stream). As q of
  * sample, with SY_Q_VOCAB and eps 0, it picks the token that SY_NOISE_RACE picks.
- *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (n negative or above 2^34 - 4); OVERFLOW; STRIDE; DEVICE.
  */
 typedef struct sy_sample_noise_args {
     uint64_t seed;
@@ -1871,20 +1753,15 @@ typedef enum sy_a2a_replica {
  * An index with all bits set (65535, -1) is no expert. Experts hosted by several devices of the group get the token in
  * each, or with `replica` in one of them; experts hosted outside the group or nowhere are ignored.
  *
- * Fields of type sy_tensors are arrays, one tensor per device of this process. The token dimensions [B,1,S] may also be
- * [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or [1,B,S*G] (dimension 2) may be [T].
+ * The token dimensions [B,1,S] may also be [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or [1,B,S*G]
+ * (dimension 2) may be [T]. With max_tokens > 0 devices may have different numbers of tokens: tensors then have the
+ * short shapes, T is the sum over the group, and tau = (tokens of the positions before) + n. PACKED and EXPERT outputs
+ * are [R,H]; the caller chooses R, and rows after the last are not touched. Rows of `src` that are padding are -1.
  *
- * With max_tokens > 0 devices may have different numbers of tokens, none above max_tokens. Tensors then have the
- * short shapes, T is the sum over the group, and tau = (tokens of the positions before) + n.
- *
- * PACKED and EXPERT outputs are [R,H]; the caller chooses R. Rows after the last are not touched; too few rows are
- * rejected with CAPACITY. Rows of `src` that are padding are -1.
- *
- * Returns SY_OK; NULL; DTYPE; SHAPE; VALUE (unknown enum, output_concat_dim, num_links, subdevice_id, align,
- * max_tokens, node_size, expert_rows); OVERFLOW; STRIDE; DEVICE; ALIAS; ROUTING (an entry is not 0 or 1); INDEX (one that
- * is neither an expert nor all bits set, or an expert twice with strict_unique); CAPACITY; STATE (routing of another
- * comm); UNSUPPORTED; NOMEM; MISMATCH (devices disagree about the call); COMM; TIMEOUT. Of several devices with a
- * fault the lowest is reported; all processes return the same.
+ * Errors: ROUTING (an entry of the mapping is not 0 or 1); INDEX (a number that is neither an expert nor all bits set,
+ * or an expert twice with strict_unique); CAPACITY (R too small; more tokens than max_tokens or expert_rows); STATE
+ * (routing of another comm); UNSUPPORTED; MISMATCH (devices disagree about the call); COMM; TIMEOUT. Of several
+ * devices with a fault the lowest is reported; all processes return the same.
  */
 typedef struct sy_all_to_all_dispatch_args {
     sy_tensors input;               /* in  [B,1,S,H] any type of whole bytes */
@@ -1929,27 +1806,27 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
 /* ---- all_to_all_combine ------------------------------------------------------------------------------ */
 
 /*
- * Returns expert rows to the devices of their tokens. Letters as in all_to_all_dispatch; expert_metadata is the group's
- * table as it returned it, L the experts of a device in ascending order, t = tau of token n of a device. Choice k of a
- * token is live when its index is an expert that no earlier choice of the token names.
+ * Returns expert rows to the devices of their tokens. Letters as in all_to_all_dispatch; expert_metadata is the
+ * group's table as it returned it, L the experts of a device in ascending order, t = tau of token n of a device.
+ * Choice k of a token is live when its index is an expert that no earlier choice of the token names.
  *     choices      output[k,n,:] = input[l,t,:] of the holder of the choice's expert: the host that `replica` names, or
  *                  without it the lowest position of the group that hosts it; it is local expert l there
  *     local_reduce a holder has one row per token, the sum over the choices it serves. output[k,n,:] = input[0,t,:] of
  *                  each holder, at its live choice of the expert with the lowest number
  * Other rows: see `fill`. Only the rows named here are read. Nothing is added: local_reduce describes the input.
  *
- * With `sum` the output is [N,H], the sum over the choices: acc = +0; acc = acc + weights[n,k] * row for ascending live
- * choices that have a holder; with local_reduce acc = acc + row for ascending positions, without weights. In f32,
- * products and sums rounded one by one, one rounding to the row type at the end; a NaN result is the canonical one.
+ * With `sum` the output is [N,H]: acc = acc + weights[n,k] * row for ascending live choices that have a holder; with
+ * local_reduce acc = acc + row for ascending positions, without weights. In f32, products and sums rounded one by one,
+ * one rounding to the row type at the end; a NaN result is the canonical one.
  *
- * sy_tensors and short shapes are as in all_to_all_dispatch: [L,T,H] for the input, [K,N,H] for the output. layout is that of
- * the input, as dispatch wrote it: EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each.
+ * Short shapes are [L,T,H] for the input, [K,N,H] for the output. layout is that of the input, as dispatch wrote it:
+ * EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each. With a routing,
+ * expert_metadata, expert_mapping and the fields of the dispatch are left zero or repeat it. Counts that differ need
+ * max_tokens > 0; output then has N.
  *
- * With a routing, expert_metadata, expert_mapping, cluster_axis, output_shard_dim, order, layout, align, max_tokens, replica,
- * node_size and expert_rows are left zero or repeat the dispatch. Counts that differ need max_tokens > 0; output then has N.
- *
- * Returns as all_to_all_dispatch, and ROUTING (local_reduce without replica, and an expert with two holders in a group);
- * SHAPE also where the input does not have L rows per token; STATE also for a routing that no dispatch has filled.
+ * Errors: as all_to_all_dispatch, and ROUTING (local_reduce without replica, and an expert with two holders in a
+ * group); SHAPE also where the input does not have L rows per token; STATE also for a routing that no dispatch has
+ * filled.
  */
 typedef struct sy_all_to_all_combine_args {
     sy_tensors input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
@@ -1987,19 +1864,19 @@ SY_MESH_OPERATOR(all_to_all_combine)
 /* ---- local_reduce ------------------------------------------------------------------------------------ */
 
 /*
- * Computes the input of all_to_all_combine with local_reduce on one device: per token the sum over its experts,
- * acc = +0; acc = acc + weights[t,k] * row for ascending live choices whose expert the device hosts and, with `replica`,
- * serves; f32, products and sums rounded one by one, one rounding to the row type; a NaN result is the canonical one.
- * Letters as in all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
+ * Computes the input of all_to_all_combine with local_reduce on one device: per token the sum over its experts, acc =
+ * acc + weights[t,k] * row for ascending live choices whose expert the device hosts and, with `replica`, serves; f32,
+ * products and sums rounded one by one, one rounding to the row type; a NaN result is the canonical one. Letters as in
+ * all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
  *     EXPERT  input [R,H] as dispatch wrote it, output [R,H] with the rows of PACKED; rows after the last are not touched
- * Only the rows of live choices are read. With `replica` the group is all devices, or group_size of them; LOCAL needs as
- * many tokens of each. Rules other than FIRST count tokens by position, so output_concat_dim and order are then those of the
- * dispatch in PADDED too, and there is no default where metadata has rank 4.
+ * With `replica` the group is all devices, or group_size of them; LOCAL needs as many tokens of each. Rules other than
+ * FIRST count tokens by position, so output_concat_dim and order are then those of the dispatch in PADDED too, and
+ * there is no default where metadata has rank 4.
  *
- * Returns SY_OK; NULL; DTYPE; SHAPE (also where the input does not have L experts); VALUE; OVERFLOW; STRIDE; DEVICE;
- * ALIAS; ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the mapping differ); INDEX (neither an expert
- * nor all bits set); CAPACITY (too few rows in input or output, or expert_rows); NOMEM.
+ * Errors: SHAPE (the input does not have L experts); ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the
+ * mapping differ); INDEX (neither an expert nor all bits set); CAPACITY (too few rows in input or output, or
+ * expert_rows).
  */
 typedef struct sy_local_reduce_args {
     const DLTensor *input;           /* in  [L,Bt,St,H] or [L,T,H]; EXPERT [R,H]. f32, f16, bf16 */
@@ -2030,11 +1907,8 @@ SY_OPERATOR(local_reduce)
 /*
  * Rows of numbers as 8-bit codes, with a scale for every `group` neighbours (0: for the row). In f32, every operation
  * rounded to nearest even; NaN counts as no magnitude, infinity as FLT_MAX:
- *     a = max(largest magnitude of the group, a_min)
- *     DIV  scale = a / Q          MUL  scale = a * (1 / Q)          UP, FLOOR  a power of two, see sy_scale_math
- *     DIV  y = x / scale          RCP  y = x * (1 / scale)          AMAX  y = x * (Q / a)
+ *     a = max(largest magnitude of the group, a_min);   scale of a by scale_math;   y of x by code_math
  *     codes[t,i] = y to nearest even, at most Q in magnitude (int8: -128 to 127); NaN is 7f (e4m3), 7e (e5m2), 0 (int8)
- * Where a or the scale is 0, y = x * 0. A scale of e8m0 is from 2^-127 to 2^127, and y = x / scale, which is exact.
  *
  * Formats by name, sy_row_format_named, which is sy_kv_format_named. A row has G = H / group scales:
  *   name              codes, Q     group  scale       a_min  scale, code  the same bits as
@@ -2047,16 +1921,17 @@ SY_OPERATOR(local_reduce)
  *   int8_token        int8, 127    row    f32         0      DIV, AMAX    vLLM dynamic_scaled_int8_quant
  *   q8_0, q4_0        rows of ggml's blocks as sy_kv_format says, 34 or 18 bytes for 32 numbers: codes is [...,C], no scales
  *   nvfp4, nvfp4_amax e2m1, 6      16     e4m3        0      sy_kv_format Transformer Engine's reference; codes is [...,H/2]
- * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math, code_math.
+ * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math,
+ * code_math.
  *
- * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16 rows
- * become codes on the way, moe_dispatch's after the product, with the results of quantize_rows, then of the operator on codes
- * and scales; zero rows have zero scales. Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come
- * in: sums add the f32 numbers of dequantize_rows and are rounded once, as the output is; without sum codes and scales move.
+ * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16
+ * rows become codes on the way, with the results of quantize_rows, then of the operator on codes and scales; zero rows
+ * have zero scales. Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come in: sums
+ * add the numbers of dequantize_rows.
  *
- * Returns SY_OK; NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of scale_type,
- * for e8m0 nor uint8); SHAPE (also H not a multiple of group); VALUE (an invalid format, one of other caches, SWIZZLE with f32
- * scales, scales or a layout beside ggml's blocks); OVERFLOW; STRIDE; DEVICE; ALIAS; UNSUPPORTED; INDEX (a bad global_scale).
+ * Errors: NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
+ * scale_type, for e8m0 nor uint8); SHAPE (H not a multiple of group); VALUE (an invalid format, one of other caches,
+ * SWIZZLE with f32 scales, scales or a layout beside ggml's blocks); INDEX (a bad global_scale).
  */
 
 /* Where scale g of row t is, of T rows in all; bytes that belong to no scale are 0. R is T rounded up to a multiple of 4. */

@@ -1,5 +1,5 @@
 /*
- * Words shared by all rooms: the context, failing with a sentence, element types, checked sizes, scratch
+ * What all layers share: the context, failing with a sentence, element types, checked sizes, scratch
  * memory and floating-point control. Nothing here knows an operator.
  */
 #ifndef SYI_BASE_H
@@ -75,14 +75,9 @@ sy_status syi_fail_at(sy_ctx *ctx, const sy_fault *fault, const char *format, ..
             return step_status; \
     } while (0)
 
-/* The fault of an argument, not of contents: a value and the limit it broke. */
-static inline sy_fault syi_value_fault(sy_status status, sy_fault_code code, const char *argument,
-                                       int64_t value, int64_t limit)
-{
-    return (sy_fault){status, code, argument, -1, -1, value, limit};
-}
-
-/* The same for arguments: no position, value or limit. `argument` has static storage. */
+/* The same of an argument, not of contents: a value and the limit it broke; or neither. `argument` has static storage. */
+sy_status syi_fail_with(sy_ctx *ctx, sy_status status, sy_fault_code code, const char *argument,
+                        int64_t value, int64_t limit, const char *format, ...) SYI_PRINTF(7, 8);
 sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...)
     SYI_PRINTF(4, 5);
 

@@ -9,61 +9,27 @@
 
 const char *sy_status_name(sy_status status)
 {
+#define NAME(name) [SY_ERR_##name] = "SY_ERR_" #name
     static const char *const names[] = {
-        [SY_OK] = "SY_OK",
-        [SY_ERR_NULL] = "SY_ERR_NULL",
-        [SY_ERR_DTYPE] = "SY_ERR_DTYPE",
-        [SY_ERR_SHAPE] = "SY_ERR_SHAPE",
-        [SY_ERR_STRIDE] = "SY_ERR_STRIDE",
-        [SY_ERR_VALUE] = "SY_ERR_VALUE",
-        [SY_ERR_OVERFLOW] = "SY_ERR_OVERFLOW",
-        [SY_ERR_ALIAS] = "SY_ERR_ALIAS",
-        [SY_ERR_INDEX] = "SY_ERR_INDEX",
-        [SY_ERR_ROUTING] = "SY_ERR_ROUTING",
-        [SY_ERR_CAPACITY] = "SY_ERR_CAPACITY",
-        [SY_ERR_STATE] = "SY_ERR_STATE",
-        [SY_ERR_DEVICE] = "SY_ERR_DEVICE",
-        [SY_ERR_UNSUPPORTED] = "SY_ERR_UNSUPPORTED",
-        [SY_ERR_NOMEM] = "SY_ERR_NOMEM",
-        [SY_ERR_COMM] = "SY_ERR_COMM",
-        [SY_ERR_MISMATCH] = "SY_ERR_MISMATCH",
-        [SY_ERR_TIMEOUT] = "SY_ERR_TIMEOUT",
-    };
+        [SY_OK] = "SY_OK", NAME(NULL),        NAME(DTYPE), NAME(SHAPE),   NAME(STRIDE),   NAME(VALUE),
+        NAME(OVERFLOW),    NAME(ALIAS),       NAME(INDEX), NAME(ROUTING), NAME(CAPACITY), NAME(STATE),
+        NAME(DEVICE),      NAME(UNSUPPORTED), NAME(NOMEM), NAME(COMM),    NAME(MISMATCH), NAME(TIMEOUT)};
+#undef NAME
     const size_t i = (size_t)status;
     return i < sizeof names / sizeof *names ? names[i] : "SY_ERR_UNKNOWN";
 }
 
 const char *sy_fault_name(sy_fault_code code)
 {
+#define NAME(name) [SY_FAULT_##name] = #name
     static const char *const names[] = {
-        [SY_FAULT_NONE] = "NONE",
-        [SY_FAULT_NULL_POINTER] = "NULL_POINTER",
-        [SY_FAULT_BAD_DTYPE] = "BAD_DTYPE",
-        [SY_FAULT_BAD_RANK] = "BAD_RANK",
-        [SY_FAULT_BAD_SHAPE] = "BAD_SHAPE",
-        [SY_FAULT_EMPTY] = "EMPTY",
-        [SY_FAULT_BAD_VALUE] = "BAD_VALUE",
-        [SY_FAULT_BAD_BLOCK_SIZE] = "BAD_BLOCK_SIZE",
-        [SY_FAULT_BAD_OPTION] = "BAD_OPTION",
-        [SY_FAULT_OVERFLOW] = "OVERFLOW",
-        [SY_FAULT_BAD_STRIDE] = "BAD_STRIDE",
-        [SY_FAULT_BAD_DEVICE] = "BAD_DEVICE",
-        [SY_FAULT_ALIAS] = "ALIAS",
-        [SY_FAULT_NO_MEMORY] = "NO_MEMORY",
-        [SY_FAULT_UNSUPPORTED] = "UNSUPPORTED",
-        [SY_FAULT_LENGTH_RANGE] = "LENGTH_RANGE",
-        [SY_FAULT_REQ_RANGE] = "REQ_RANGE",
-        [SY_FAULT_INDEX_RANGE] = "INDEX_RANGE",
-        [SY_FAULT_TABLE_SHORT] = "TABLE_SHORT",
-        [SY_FAULT_BLOCK_RANGE] = "BLOCK_RANGE",
-        [SY_FAULT_ROW_RANGE] = "ROW_RANGE",
-        [SY_FAULT_ROW_OVERFULL] = "ROW_OVERFULL",
-        [SY_FAULT_SLOT_RANGE] = "SLOT_RANGE",
-        [SY_FAULT_SLOT_COUNT] = "SLOT_COUNT",
-        [SY_FAULT_DUPLICATE] = "DUPLICATE",
-        [SY_FAULT_INDEX_ORDER] = "INDEX_ORDER",
-        [SY_FAULT_HAZARD] = "HAZARD",
-    };
+        NAME(NONE),         NAME(NULL_POINTER), NAME(BAD_DTYPE),      NAME(BAD_RANK),    NAME(BAD_SHAPE),
+        NAME(EMPTY),        NAME(BAD_VALUE),    NAME(BAD_BLOCK_SIZE), NAME(BAD_OPTION),  NAME(OVERFLOW),
+        NAME(BAD_STRIDE),   NAME(BAD_DEVICE),   NAME(ALIAS),          NAME(NO_MEMORY),   NAME(UNSUPPORTED),
+        NAME(LENGTH_RANGE), NAME(REQ_RANGE),    NAME(INDEX_RANGE),    NAME(TABLE_SHORT), NAME(BLOCK_RANGE),
+        NAME(ROW_RANGE),    NAME(ROW_OVERFULL), NAME(SLOT_RANGE),     NAME(SLOT_COUNT),  NAME(DUPLICATE),
+        NAME(INDEX_ORDER),  NAME(HAZARD)};
+#undef NAME
     const size_t i = (size_t)code;
     return i < sizeof names / sizeof *names ? names[i] : "UNKNOWN";
 }
@@ -81,39 +47,25 @@ int sy_results_version(void)
     return 4;
 }
 
-static sy_fault_code code_of(sy_status status)
-{
-    switch (status) {
-    case SY_ERR_NULL:
-        return SY_FAULT_NULL_POINTER;
-    case SY_ERR_DTYPE:
-        return SY_FAULT_BAD_DTYPE;
-    case SY_ERR_SHAPE:
-        return SY_FAULT_BAD_SHAPE;
-    case SY_ERR_STRIDE:
-        return SY_FAULT_BAD_STRIDE;
-    case SY_ERR_VALUE:
-        return SY_FAULT_BAD_VALUE;
-    case SY_ERR_OVERFLOW:
-        return SY_FAULT_OVERFLOW;
-    case SY_ERR_ALIAS:
-        return SY_FAULT_ALIAS;
-    case SY_ERR_DEVICE:
-        return SY_FAULT_BAD_DEVICE;
-    case SY_ERR_UNSUPPORTED:
-        return SY_FAULT_UNSUPPORTED;
-    case SY_ERR_NOMEM:
-        return SY_FAULT_NO_MEMORY;
-    default:
-        return SY_FAULT_NONE;
-    }
-}
+/* Of a fault that is none of contents; statuses that are not here have NONE. */
+static const sy_fault_code code_of[SY_ERR_TIMEOUT + 1] = {
+    [SY_ERR_NULL] = SY_FAULT_NULL_POINTER,
+    [SY_ERR_DTYPE] = SY_FAULT_BAD_DTYPE,
+    [SY_ERR_SHAPE] = SY_FAULT_BAD_SHAPE,
+    [SY_ERR_STRIDE] = SY_FAULT_BAD_STRIDE,
+    [SY_ERR_VALUE] = SY_FAULT_BAD_VALUE,
+    [SY_ERR_OVERFLOW] = SY_FAULT_OVERFLOW,
+    [SY_ERR_ALIAS] = SY_FAULT_ALIAS,
+    [SY_ERR_DEVICE] = SY_FAULT_BAD_DEVICE,
+    [SY_ERR_UNSUPPORTED] = SY_FAULT_UNSUPPORTED,
+    [SY_ERR_NOMEM] = SY_FAULT_NO_MEMORY,
+};
 
 static void record(sy_ctx *ctx, const sy_fault *fault, const char *format, va_list values)
 {
     ctx->fault = *fault;
-    if (ctx->fault.code == SY_FAULT_NONE)
-        ctx->fault.code = code_of(fault->status);
+    if (ctx->fault.code == SY_FAULT_NONE && (size_t)fault->status < sizeof code_of / sizeof *code_of)
+        ctx->fault.code = code_of[fault->status];
     int n = snprintf(ctx->error, sizeof ctx->error, "%s: %s ", ctx->op, fault->argument);
     if (ctx->plane > 0)
         n = snprintf(ctx->error, sizeof ctx->error, "%s: %s of plane %lld ", ctx->op, fault->argument,
@@ -135,9 +87,20 @@ sy_status syi_fail_at(sy_ctx *ctx, const sy_fault *fault, const char *format, ..
     return fault->status;
 }
 
+sy_status syi_fail_with(sy_ctx *ctx, sy_status status, sy_fault_code code, const char *argument,
+                        int64_t value, int64_t limit, const char *format, ...)
+{
+    const sy_fault fault = {status, code, argument, -1, -1, value, limit};
+    va_list values;
+    va_start(values, format);
+    record(ctx, &fault, format, values);
+    va_end(values);
+    return status;
+}
+
 sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...)
 {
-    const sy_fault fault = syi_value_fault(status, SY_FAULT_NONE, argument, 0, 0);
+    const sy_fault fault = {status, SY_FAULT_NONE, argument, -1, -1, 0, 0};
     va_list values;
     va_start(values, format);
     record(ctx, &fault, format, values);

@@ -25,18 +25,18 @@ void syi_workspace_free(sy_ctx *ctx)
 
 sy_status syi_workspace_grow(sy_ctx *ctx, size_t bytes)
 {
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_NOMEM, SY_FAULT_NONE, "workspace", (int64_t)ctx->workspace_bytes,
-                        bytes > INT64_MAX ? INT64_MAX : (int64_t)bytes);
+    const int64_t found = (int64_t)ctx->workspace_bytes,
+                  want = bytes > INT64_MAX ? INT64_MAX : (int64_t)bytes;
     if (ctx->workspace_lent)
-        return syi_fail_at(ctx, &fault, "lent by the caller has %zu bytes, want %zu", ctx->workspace_bytes,
-                           bytes);
+        return syi_fail_with(ctx, SY_ERR_NOMEM, SY_FAULT_NONE, "workspace", found, want,
+                             "lent by the caller has %zu bytes, want %zu", ctx->workspace_bytes, bytes);
     /* The old block goes only when the new one is there: a call that fails leaves the context as it was. */
     unsigned char *block = NULL;
     if (bytes <= SIZE_MAX - SYI_ALIGN)
         block = ctx->alloc(ctx->alloc_user, bytes + SYI_ALIGN);
     if (block == NULL)
-        return syi_fail_at(ctx, &fault, "of %zu bytes could not be allocated", bytes);
+        return syi_fail_with(ctx, SY_ERR_NOMEM, SY_FAULT_NONE, "workspace", found, want,
+                             "of %zu bytes could not be allocated", bytes);
     syi_workspace_free(ctx);
     ctx->block = block;
     ctx->workspace = block + (SYI_ALIGN - (uintptr_t)block % SYI_ALIGN) % SYI_ALIGN;

@@ -3,8 +3,8 @@
  * src/ops after every check that needs no data, and the table of a backend.
  *
  * A plan is the call: the caller's `args`, for their scalars; its tensors in the order of the operator's description,
- * those per row before the others, which syi_bind_plan fills; and facts, each derived once. A backend reads no tensor through `args`. In a query no output is there,
- * and facts are those of a call with all of them.
+ * those per row before the others, then extents of the description, all of which syi_bind_plan fills; and facts, each derived once. A
+ * backend reads no tensor through `args`. In a query no output is there, and facts are those of a call with all of them.
  *
  * Letters used in comments and names: t token, k slot, e expert, b batch row, j position, s sample, p page.
  */
@@ -200,9 +200,8 @@ struct syi_moe_permute_ids_plan {
 struct syi_moe_unpermute_ids_plan {
     sy_moe_unpermute_ids_args args;
     struct syi_tensor permuted, sorted_indices, probs, bias, bias_ids, residual, shared, tokens;
-    int64_t n_tokens, n_slots; /* T, K */
-    int64_t n_rows, hidden;
-    int64_t limit, n_biases; /* sorted_indices and bias_ids are below these */
+    int64_t n_tokens, n_slots, n_rows, hidden; /* T, K, M, H */
+    int64_t n_biases, limit;                   /* bias_ids and sorted_indices are below these */
 };
 
 /* Where sorted_indices has choice j of token t. */
@@ -252,22 +251,22 @@ struct syi_moe_dispatch_plan {
 struct syi_moe_combine_plan {
     sy_moe_combine_args args;
     struct syi_tensor gates, indices, locations, expert_out, output;
-    int64_t n_choices, n_samples, n_experts; /* gates, indices and locations have k rows of S */
-    int64_t hidden;
+    int64_t n_samples, n_experts, hidden;
+    int64_t n_choices; /* gates, indices and locations have k rows of S */
     size_t elem_bytes;
 };
 
 struct syi_moe_dispatch_grad_gate_plan {
     sy_moe_dispatch_grad_gate_args args;
     struct syi_tensor indices, locations, input, dispatch, grad_gates;
-    int64_t n_choices, n_samples, n_experts; /* indices, locations and grad_gates have k rows of S */
-    int64_t hidden;
+    int64_t n_samples, n_experts, hidden;
+    int64_t n_choices; /* indices, locations and grad_gates have k rows of S */
 };
 
 struct syi_moe_locations_plan {
     sy_moe_locations_args args;
     struct syi_tensor indices, importance, locations, counts;
-    int64_t n_choices, n_samples, n_experts; /* k*S fits an int32 */
+    int64_t n_samples, n_experts, n_choices; /* k*S fits an int32 */
 };
 
 struct syi_moe_capacity_plan {

@@ -366,7 +366,8 @@ sy_status syi_exchange_check_experts(sy_request *request);
 
 /* Finds a device of this process whose rows do not fit into its outputs; the same for a combine's input in these layouts. */
 sy_status syi_exchange_check_capacity(sy_request *request);
-sy_status syi_exchange_fail_capacity(sy_request *request, int device, int64_t capacity, int64_t rows);
+sy_status syi_exchange_fail_rows(sy_request *request, int device, const char *argument, int64_t found,
+                                 int64_t want);
 sy_status syi_exchange_fail_experts(sy_request *request, int device, int64_t place, int64_t rows);
 sy_status syi_exchange_check_input(sy_request *request);
 

@@ -52,19 +52,19 @@ void syi_exchange_note_counts(sy_request *r, struct syi_notice *notice)
                                                        : "tokens";
     syi_clear_fault(r->ctx, syi_call_name(r->op));
     r->ctx->device = d + 1;
-    const sy_fault fault = syi_value_fault(r->verdict.status, SY_FAULT_NONE, what, found, tokens);
-    syi_fail_at(r->ctx, &fault, "has %lld rows, want %s%lld, the tokens of its group", (long long)found,
-                x->id == SYI_ALL_TO_ALL_COMBINE ? "" : "at least ", (long long)tokens);
+    syi_fail_with(r->ctx, r->verdict.status, SY_FAULT_NONE, what, found, tokens,
+                  "has %lld rows, want %s%lld, the tokens of its group", (long long)found,
+                  x->id == SYI_ALL_TO_ALL_COMBINE ? "" : "at least ", (long long)tokens);
     r->ctx->device = 0;
     syi_exchange_note_error(r->ctx, notice);
 }
 
-sy_status syi_exchange_fail_capacity(sy_request *r, int device, int64_t capacity, int64_t rows)
+sy_status syi_exchange_fail_rows(sy_request *r, int device, const char *argument, int64_t found, int64_t want)
 {
     r->ctx->device = device + 1;
-    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "tokens", capacity, rows);
-    const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld", (long long)capacity,
-                                     (long long)rows);
+    const sy_status st =
+        syi_fail_with(r->ctx, SY_ERR_CAPACITY, SY_FAULT_NONE, argument, found, want,
+                      "has %lld rows, want at least %lld", (long long)found, (long long)want);
     r->ctx->device = 0;
     return st;
 }
@@ -72,26 +72,22 @@ sy_status syi_exchange_fail_capacity(sy_request *r, int device, int64_t capacity
 sy_status syi_exchange_fail_experts(sy_request *r, int device, int64_t place, int64_t rows)
 {
     const struct syi_a2a_hosts *named = &r->by->hosts; /* experts, also where choices are served by pairs */
-    sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "expert_rows", r->x.expert_rows, rows);
-    for (fault.batch = 0; named->local[device * named->n_experts + fault.batch] != place;)
-        fault.batch++;
+    int64_t e = 0;
+    while (named->local[device * named->n_experts + e] != place)
+        e++;
+    const sy_fault fault = {SY_ERR_CAPACITY, SY_FAULT_NONE, "expert_rows", e, -1, r->x.expert_rows, rows};
     r->ctx->device = device + 1;
     const sy_status st = syi_fail_at(r->ctx, &fault, "is %lld, want at least %lld, the rows of expert %lld",
-                                     (long long)fault.value, (long long)fault.limit, (long long)fault.batch);
+                                     (long long)fault.value, (long long)rows, (long long)e);
     r->ctx->device = 0;
     return st;
 }
 
 static sy_status check_input_rows(sy_request *r, const struct syi_a2a_shard *shard, int64_t rows)
 {
-    if (rows <= shard->input_rows)
-        return SY_OK;
-    r->ctx->device = shard->device + 1;
-    const sy_fault fault = syi_value_fault(SY_ERR_CAPACITY, SY_FAULT_NONE, "input", shard->input_rows, rows);
-    const sy_status st = syi_fail_at(r->ctx, &fault, "has %lld rows, want at least %lld",
-                                     (long long)shard->input_rows, (long long)rows);
-    r->ctx->device = 0;
-    return st;
+    return rows <= shard->input_rows
+               ? SY_OK
+               : syi_exchange_fail_rows(r, shard->device, "input", shard->input_rows, rows);
 }
 
 sy_status syi_exchange_check_experts(sy_request *r)
@@ -112,7 +108,7 @@ sy_status syi_exchange_check_experts(sy_request *r)
         else if (x->id == SYI_ALL_TO_ALL_COMBINE)
             st = check_input_rows(r, shard, rows);
         else if (rows > shard->capacity)
-            st = syi_exchange_fail_capacity(r, shard->device, shard->capacity, rows);
+            st = syi_exchange_fail_rows(r, shard->device, "tokens", shard->capacity, rows);
     }
     return st;
 }
@@ -124,7 +120,7 @@ sy_status syi_exchange_check_capacity(sy_request *r)
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
         if (shard->n_rows > shard->capacity)
-            return syi_exchange_fail_capacity(r, shard->device, shard->capacity, shard->n_rows);
+            return syi_exchange_fail_rows(r, shard->device, "tokens", shard->capacity, shard->n_rows);
     }
     return SY_OK;
 }

@@ -311,7 +311,7 @@ void syi_exchange_read_counts(sy_request *r)
         const sy_status st =
             overfull ? syi_exchange_fail_experts(
                            r, d, hosts->local[hosts->owner != NULL ? key : d * hosts->n_experts + key], rows)
-                     : syi_exchange_fail_capacity(r, d, capacity, need);
+                     : syi_exchange_fail_rows(r, d, "tokens", capacity, need);
         r->verdict = (struct syi_verdict){st, d, -1, SYI_SAME};
         syi_exchange_note_error(r->ctx, &r->notice);
     }

@@ -182,10 +182,9 @@ static sy_status check_start(sy_ctx *ctx, const sy_comm *comm, sy_request **requ
         return syi_fail(ctx, SY_ERR_NULL, "request", "is NULL, want a place for the request");
     if (comm->n_open < comm->options.max_inflight)
         return SY_OK;
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_STATE, SY_FAULT_NONE, "comm", comm->n_open, comm->options.max_inflight);
-    return syi_fail_at(ctx, &fault, "has %d open requests, want fewer than its max_inflight, %d",
-                       comm->n_open, comm->options.max_inflight);
+    return syi_fail_with(ctx, SY_ERR_STATE, SY_FAULT_NONE, "comm", comm->n_open, comm->options.max_inflight,
+                         "has %d open requests, want fewer than its max_inflight, %d", comm->n_open,
+                         comm->options.max_inflight);
 }
 
 static sy_status start(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,

@@ -11,8 +11,8 @@ sy_status syi_a2a_check_rank(struct syi_call *call, int i, int full, int shorter
     const DLTensor *t = call->tensor[i];
     if (t == NULL || t->ndim == full || t->ndim == shorter)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, syi_name(call, i), t->ndim, full);
-    return syi_fail_at(call->ctx, &fault, "has rank %d, want %d or %d", (int)t->ndim, full, shorter);
+    return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_BAD_RANK, syi_name(call, i), t->ndim, full,
+                         "has rank %d, want %d or %d", (int)t->ndim, full, shorter);
 }
 
 sy_status syi_a2a_check_tokens(struct syi_call *call, int i, struct syi_a2a_tokens *tokens)
@@ -98,10 +98,9 @@ sy_status syi_a2a_check_mapping(struct syi_call *call, int i, const sy_comm *com
                             : syi_check_shape(call, i, 4, want);
     const int64_t most = index_type == SY_TYPE_U16 ? UINT16_MAX : INT32_MAX;
     if (experts < 1 || experts > most) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, syi_name(call, i), experts, experts < 1 ? 1 : most);
-        return syi_fail_at(call->ctx, &fault, "has %lld experts, want 1 to %lld", (long long)experts,
-                           (long long)most);
+        return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_NONE, syi_name(call, i), experts,
+                             experts < 1 ? 1 : most, "has %lld experts, want 1 to %lld", (long long)experts,
+                             (long long)most);
     }
     x->n_experts = experts;
     x->n_copies = copies;
@@ -112,9 +111,8 @@ sy_status syi_a2a_check_rows(struct syi_call *call, const char *argument, int64_
 {
     if (syi_mul(a, b, rows) && *rows <= INT32_MAX)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, argument, a, INT32_MAX);
-    return syi_fail_at(call->ctx, &fault, "means %lld times %lld rows, want fewer than 2^31", (long long)a,
-                       (long long)b);
+    return syi_fail_with(call->ctx, SY_ERR_OVERFLOW, SY_FAULT_NONE, argument, a, INT32_MAX,
+                         "means %lld times %lld rows, want fewer than 2^31", (long long)a, (long long)b);
 }
 
 sy_status syi_a2a_check_layout_rows(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens,
@@ -123,10 +121,10 @@ sy_status syi_a2a_check_layout_rows(struct syi_call *call, const struct syi_exch
     if (syi_exchange_max_rows(x, group_tokens, x->n_experts, rows))
         return SY_OK;
     const bool fixed = x->expert_rows > 0;
-    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, fixed ? "expert_rows" : "align",
-                                           fixed ? x->expert_rows : x->align, INT32_MAX);
-    return syi_fail_at(call->ctx, &fault, "is %lld for %lld experts, want fewer than 2^31 rows",
-                       (long long)fault.value, (long long)x->n_experts);
+    return syi_fail_with(call->ctx, SY_ERR_OVERFLOW, SY_FAULT_NONE, fixed ? "expert_rows" : "align",
+                         fixed ? x->expert_rows : x->align, INT32_MAX,
+                         "is %lld for %lld experts, want fewer than 2^31 rows",
+                         (long long)(fixed ? x->expert_rows : x->align), (long long)x->n_experts);
 }
 
 /* ---- Options ------------------------------------------------------------------------------------------ */
@@ -136,9 +134,8 @@ static sy_status check_axis(struct syi_call *call, sy_axis axis)
     const int a = (int)axis;
     if (a >= SY_AXIS_ALL && a <= SY_AXIS_1)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_OPTION, "cluster_axis", a, SY_AXIS_1);
-    return syi_fail_at(call->ctx, &fault, "is axis %lld of a mesh, want all, 0 or 1",
-                       (long long)a - SY_AXIS_0);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_BAD_OPTION, "cluster_axis", a, SY_AXIS_1,
+                         "is axis %lld of a mesh, want all, 0 or 1", (long long)a - SY_AXIS_0);
 }
 
 /* Enums and hints. */

@@ -115,11 +115,9 @@ static sy_status check_share(struct syi_call *call, struct syi_exchange *x, int6
     const bool short_form = call->tensor[METADATA]->ndim == 2, second = x->dim == 2 && !short_form;
     const int64_t whole = second ? st : bt;
     if (whole % x->n_positions != 0) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "expert_metadata", whole, x->n_positions);
-        return syi_fail_at(call->ctx, &fault,
-                           "has %lld tokens in dimension %d, want a multiple of the %d devices of a group",
-                           (long long)whole, short_form ? 0 : x->dim, x->n_positions);
+        return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_NONE, "expert_metadata", whole, x->n_positions,
+                             "has %lld tokens in dimension %d, want a multiple of the %d devices of a group",
+                             (long long)whole, short_form ? 0 : x->dim, x->n_positions);
     }
     x->max_tokens = second ? bt * (st / x->n_positions) : bt / x->n_positions * st;
     x->batch = short_form ? 0 : second ? bt : bt / x->n_positions;
@@ -130,10 +128,10 @@ static sy_status check_share(struct syi_call *call, struct syi_exchange *x, int6
 
 static sy_status check_ragged(struct syi_call *call, struct syi_exchange *x, int64_t max_tokens)
 {
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "expert_metadata", 4, 2);
     if (call->tensor[METADATA]->ndim != 2)
-        return syi_fail_at(call->ctx, &fault, "has rank %d though max_tokens is given, want 2",
-                           (int)call->tensor[METADATA]->ndim);
+        return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_BAD_RANK, "expert_metadata", 4, 2,
+                             "has rank %d though max_tokens is given, want 2",
+                             (int)call->tensor[METADATA]->ndim);
     x->max_tokens = max_tokens;
     x->interleave = 0;
     return SY_OK;

@@ -360,8 +360,9 @@ uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan);
 
 /* ---- Views for the plan, after the checks ------------------------------------------------------------ */
 
-/* Fills the args of a plan, its columns (parameters per row), and its other tensors; returns it. */
-void *syi_bind_plan(struct syi_call *call);
+/* Fills the args of a plan, its columns (parameters per row), its other tensors, and the facts that follow these, which are the
+   extents of so many letters; returns it. */
+void *syi_bind_plan(struct syi_call *call, const char *extents);
 
 int64_t syi_extent(const struct syi_call *call, int i, int dim); /* 0 when absent, of lower or a wrong rank */
 bool syi_no_extent(const struct syi_call *call, int i, int dim); /* it is there, and 0 */

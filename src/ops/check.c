@@ -57,8 +57,8 @@ static struct text types_text(const struct syi_call *call, const sy_field_info *
 sy_status syi_fail_code(struct syi_call *call, sy_status status, sy_fault_code code, const char *argument,
                         int64_t value, int64_t limit, const char *text)
 {
-    const sy_fault fault = syi_value_fault(status, code, argument, value, limit);
-    return syi_fail_at(call->ctx, &fault, text, (long long)value, (long long)limit);
+    return syi_fail_with(call->ctx, status, code, argument, value, limit, text, (long long)value,
+                         (long long)limit);
 }
 
 sy_status syi_fail_rank(struct syi_call *call, int i, int want)
@@ -224,11 +224,9 @@ static sy_status check_rank(struct syi_call *call, void *data)
         if (!rank_fits(rule, t)) {
             if (rule->min_rank == rule->max_rank)
                 return syi_fail_rank(call, i, rule->min_rank);
-            const sy_fault fault =
-                syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rule->name, t->ndim,
-                                t->ndim < rule->min_rank ? rule->min_rank : rule->max_rank);
-            return syi_fail_at(call->ctx, &fault, "has rank %d, want %d to %d", (int)t->ndim, rule->min_rank,
-                               rule->max_rank);
+            return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_BAD_RANK, rule->name, t->ndim,
+                                 t->ndim < rule->min_rank ? rule->min_rank : rule->max_rank,
+                                 "has rank %d, want %d to %d", (int)t->ndim, rule->min_rank, rule->max_rank);
         }
         for (int d = 0; d < t->ndim; d++)
             if (t->shape[d] < 0)
@@ -339,11 +337,9 @@ sy_status syi_check_shape(struct syi_call *call, int i, int rank, const int64_t 
         wrong++;
     if (wrong == rank && rank == t->ndim)
         return SY_OK;
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, syi_name(call, i), wrong < t->ndim ? t->shape[wrong] : 0,
-                        wrong < rank ? shape[wrong] : 0);
-    return syi_fail_at(call->ctx, &fault, "has shape %s, want %s", shape_text(t->ndim, t->shape).s,
-                       shape_text(rank, shape).s);
+    return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_NONE, syi_name(call, i),
+                         wrong < t->ndim ? t->shape[wrong] : 0, wrong < rank ? shape[wrong] : 0,
+                         "has shape %s, want %s", shape_text(t->ndim, t->shape).s, shape_text(rank, shape).s);
 }
 
 sy_status syi_check_vector(struct syi_call *call, int i, int64_t n)
@@ -376,10 +372,8 @@ sy_status syi_check_value(struct syi_call *call, const char *field, int64_t valu
         return SY_OK;
     if (high == INT64_MAX)
         return syi_fail_value(call, SY_ERR_VALUE, field, value, low, "is %lld, want %lld or more");
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, field, value, value < low ? low : high);
-    return syi_fail_at(call->ctx, &fault, "is %lld, want %lld to %lld", (long long)value, (long long)low,
-                       (long long)high);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_NONE, field, value, value < low ? low : high,
+                         "is %lld, want %lld to %lld", (long long)value, (long long)low, (long long)high);
 }
 
 /* "SOFTMAX, SIGMOID, NONE" of "softmax sigmoid none", and how many values there are, with and without a word. A word
@@ -416,8 +410,8 @@ sy_status syi_check_word(struct syi_call *call, int i, int value)
     const struct text names = words_text(field->words, &n);
     if (value > 0 && value < n)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_BAD_OPTION, field->name, value, n);
-    return syi_fail_at(call->ctx, &fault, "is %d, want 0 to %d: %s", value, n - 1, names.s);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_BAD_OPTION, field->name, value, n,
+                         "is %d, want 0 to %d: %s", value, n - 1, names.s);
 }
 
 sy_status syi_check_enum(struct syi_call *call, const char *field, int value)
@@ -565,9 +559,8 @@ sy_status syi_check_step(struct syi_call *call, const char *name, const char *wh
 {
     if (stride >= least)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_STRIDE, SY_FAULT_NONE, name, stride, least);
-    return syi_fail_at(call->ctx, &fault, "has %s stride %lld, want at least %lld", what, (long long)stride,
-                       (long long)least);
+    return syi_fail_with(call->ctx, SY_ERR_STRIDE, SY_FAULT_NONE, name, stride, least,
+                         "has %s stride %lld, want at least %lld", what, (long long)stride, (long long)least);
 }
 
 static sy_status check_stride(struct syi_call *call, int i)
@@ -705,7 +698,7 @@ static inline struct syi_tensor compact_tensor(const struct syi_call *call, int 
     return (struct syi_tensor){(unsigned char *)t->data + t->byte_offset, stride, syi_type_of(t->dtype)};
 }
 
-void *syi_bind_plan(struct syi_call *call)
+void *syi_bind_plan(struct syi_call *call, const char *extents)
 {
     const sy_op_info *info = &call->op->info;
     unsigned char *const plan = (unsigned char *)&call->plan;
@@ -721,6 +714,8 @@ void *syi_bind_plan(struct syi_call *call)
         column += per_row;
         tensor += !per_row;
     }
+    for (int64_t *fact = (int64_t *)(void *)tensor; *extents != '\0'; extents++)
+        *fact++ = syi_bound(call, *extents);
     return plan;
 }
 

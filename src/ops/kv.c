@@ -161,25 +161,15 @@ static void take_plane(struct syi_call *call)
         call->tensor[turns->rules[4]] = plane.global_scale;
 }
 
-sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, struct syi_kv_more more)
-{
-    call->turns = (struct syi_turns){
-        .rules = {subject->cache, subject->dense, subject->scale, subject->scale_out, subject->global},
-        .own_format = subject->format,
-        .take = take_plane};
-    take_plane(call);
-    SYI_TRY(syi_kv_take_more(call, more));
-    return syi_every_turn(call, check_format_bytes, NULL);
-}
-
-sy_status syi_kv_check_layout(struct syi_call *call, sy_kv_layout layout)
-{
-    return syi_check_enum(call, "layout", (int)layout);
-}
-
 sy_status syi_kv_check_num_planes(struct syi_call *call, int64_t n_planes)
 {
     return syi_check_value(call, "num_planes", n_planes, 0, SY_KV_MAX_PLANES);
+}
+
+sy_status syi_kv_check_options(struct syi_call *call, const struct syi_kv_subject *subject)
+{
+    SYI_TRY(syi_check_enum(call, "layout", (int)subject->layout));
+    return syi_kv_check_num_planes(call, subject->more.n);
 }
 
 static bool row_elems_of(const DLTensor *cache, struct dims dims, int64_t *elems)
@@ -202,9 +192,8 @@ static sy_status check_row(struct syi_call *call, void *data)
     const struct dims dims = dims_of(call, t, subject->layout);
     for (int d = 0; d < t->ndim; d++)
         if (is_of_row(dims, d) && t->shape[d] == 0) {
-            const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, name, 0, 1);
-            return syi_fail_at(call->ctx, &fault,
-                               "has extent 0 in dimension %d, want rows of at least one element", d);
+            return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_EMPTY, name, 0, 1,
+                                 "has extent 0 in dimension %d, want rows of at least one element", d);
         }
     struct syi_kv_rows rows = {dims.flat ? -1 : t->shape[0], t->shape[dims.rows], 0,
                                dims.heads > 0 ? t->shape[dims.heads] : 1};
@@ -212,8 +201,20 @@ static sy_status check_row(struct syi_call *call, void *data)
     return row_elems_of(t, dims, &rows.elems) ? syi_kv_check_packed(call, subject, &rows) : SY_OK;
 }
 
-sy_status syi_kv_check_rows(struct syi_call *call, struct syi_kv_subject *subject)
+sy_status syi_kv_check_caches(struct syi_call *call, struct syi_kv_subject *subject,
+                              const struct syi_kv_table_rules *tables)
 {
+    call->turns = (struct syi_turns){
+        .rules = {subject->cache, subject->dense, subject->scale, subject->scale_out, subject->global},
+        .own_format = subject->format,
+        .take = take_plane};
+    take_plane(call);
+    SYI_TRY(syi_kv_take_more(call, subject->more));
+    SYI_TRY(syi_every_turn(call, check_format_bytes, NULL));
+    if (tables != NULL)
+        SYI_TRY(syi_kv_check_given(call, tables));
+    SYI_TRY(syi_check_tensors(call, false));
+    SYI_TRY(syi_every_turn(call, syi_kv_check_format, subject));
     return syi_every_turn(call, check_row, subject);
 }
 
@@ -285,11 +286,6 @@ static sy_status check_pool(struct syi_call *call, void *data)
                           "has %lld rows, want %lld as in the first plane");
 }
 
-sy_status syi_kv_check_pool(struct syi_call *call, struct syi_kv_subject *subject)
-{
-    return syi_every_turn(call, check_pool, subject);
-}
-
 static bool row_bytes_of(const DLTensor *cache, struct dims dims, int64_t *bytes)
 {
     return row_elems_of(cache, dims, bytes) && syi_mul(*bytes, (int64_t)syi_elem_bytes(cache->dtype), bytes);
@@ -315,6 +311,7 @@ static sy_status check_volume(struct syi_call *call, void *data)
 
 sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subject)
 {
+    SYI_TRY(syi_every_turn(call, check_pool, subject));
     if (subject->n >= INT64_C(1) << 32)
         return syi_fail(call->ctx, SY_ERR_OVERFLOW,
                         syi_name(call, subject->many >= 0 ? subject->many : subject->dense),
@@ -406,7 +403,8 @@ static sy_status check_strides(struct syi_call *call, void *data)
 
 sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    return syi_every_turn(call, check_strides, subject);
+    SYI_TRY(syi_every_turn(call, check_strides, subject));
+    return syi_check_layout(call);
 }
 
 static void view_strides(const DLTensor *t, struct dims dims, const struct syi_kv_pool *pool,
@@ -571,13 +569,10 @@ sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page
                                  int64_t block_size, struct syi_kv_pages *pages)
 {
     const DLTensor *indices = call->tensor[rules->indices];
-    int64_t n;
-    if (!syi_kv_product(indices, 0, indices->ndim - 1, &pages->batch))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, syi_name(call, rules->indices),
-                        "has more than 2^63-1 rows");
+    syi_kv_product(indices, 0, indices->ndim - 1, &pages->batch); /* fits: the elements were counted */
     pages->k = indices->shape[indices->ndim - 1];
     SYI_TRY(syi_kv_count_table(call, &rules->tables, block_size, &pages->table));
-    if (!syi_mul(pages->batch, pages->k, &n) || n >= INT64_C(1) << 32)
+    if (pages->batch * pages->k >= INT64_C(1) << 32)
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, syi_name(call, rules->indices),
                         "has %lld rows of %lld, want fewer than 2^32 positions", (long long)pages->batch,
                         (long long)pages->k);

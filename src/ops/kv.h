@@ -62,22 +62,6 @@ static inline bool syi_kv_product(const DLTensor *t, int first, int end, int64_t
 
 /* ---- The caches of a call: [rows,D] flat, [blocks,S,D...], or [blocks,H,S,D...] ---------------------- */
 
-/* Numbers of tensors in the operator's table, and what all planes share. */
-struct syi_kv_subject {
-    int cache, dense;   /* of a plane: its cache, the rows copied from or to it */
-    int many;           /* its dimensions come before those of a row in dense; -1: n rows do */
-    int64_t block_size; /* S */
-    int64_t n;          /* rows of dense */
-    struct syi_kv_planes *planes;
-    sy_kv_layout layout;
-    int scale, scale_out; /* scales of packed rows: read, written; 0: the operator has none */
-    int global;           /* global scales of nvfp4 */
-    size_t format;        /* field of the arguments; 0: none */
-};
-
-/* S as a cache says it; 0 when it is flat, or packed by block. */
-int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache, sy_kv_layout layout);
-
 /* The fields of an argument struct that hold further planes. */
 struct syi_kv_more {
     const sy_kv_plane *planes;
@@ -85,35 +69,55 @@ struct syi_kv_more {
     size_t bytes;
 };
 
-/* Null: further planes are there. Structs of another size than ours can be read. To be called first; from now on the
-   steps of check.c validate all planes. */
-sy_status syi_kv_begin(struct syi_call *call, const struct syi_kv_subject *subject, struct syi_kv_more more);
+/* Numbers of tensors in the operator's table, and what all planes share. */
+struct syi_kv_subject {
+    int cache, dense;     /* of a plane: its cache, the rows copied from or to it */
+    int many;             /* its dimensions come before those of a row in dense; -1: n rows do */
+    int scale, scale_out; /* scales of packed rows: read, written; 0: the operator has none */
+    int global;           /* global scales of nvfp4 */
+    size_t format;        /* field of the arguments */
+    int64_t block_size;   /* S */
+    sy_kv_layout layout;
+    struct syi_kv_more more;
+    struct syi_kv_planes *planes;
+    int64_t n; /* rows of dense */
+};
 
-/* The part of it for operators that set turns themselves, and a further plane as this library knows it. */
+/* Of OPERATOR, in its check, which has its arguments `a` and its `plan`. */
+#define SYI_KV_SUBJECT(dense, many, scale_out) \
+    { \
+        CACHE, dense, many, SCALE, scale_out, GLOBAL, offsetof(SYI_ARGS_OF(OPERATOR), format), \
+            a->block_size, a->layout, {a->planes, a->num_planes, a->plane_bytes}, &plan->planes, 0 \
+    }
+
+/* S as a cache says it; 0 when it is flat, or packed by block. */
+int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache, sy_kv_layout layout);
+
+/* For operators that set turns themselves: null of further planes, structs of another size than ours can be read; and a further
+   plane as this library knows it. */
 sy_status syi_kv_take_more(struct syi_call *call, struct syi_kv_more more);
 sy_kv_plane syi_kv_further(const struct syi_turns *turns);
 
-/* Values, though before shapes, whose meaning they are: formats make sense, and scale is there where they say. */
-sy_status syi_kv_check_formats(struct syi_call *call, struct syi_kv_subject *subject);
+/* Null, dtype, rank of all planes, which the steps of check.c validate from now on; formats make sense, which comes before the shapes
+   they give a meaning; a row has bytes, where it is packed enough of them, and scales that fit. tables NULL: there are none. */
+struct syi_kv_table_rules;
+sy_status syi_kv_check_caches(struct syi_call *call, struct syi_kv_subject *subject,
+                              const struct syi_kv_table_rules *tables);
 
-/* Input shape: a row has bytes; where it is packed, enough of them, and scales that fit. */
-sy_status syi_kv_check_rows(struct syi_call *call, struct syi_kv_subject *subject);
-
-/* Values: the layout, the number of planes; S is at least 1; and what every cache says. */
-sy_status syi_kv_check_layout(struct syi_call *call, sy_kv_layout layout);
+/* Values: layout and number of planes; S is at least 1, and what every cache says. */
+sy_status syi_kv_check_options(struct syi_call *call, const struct syi_kv_subject *subject);
 sy_status syi_kv_check_num_planes(struct syi_call *call, int64_t n_planes);
 sy_status syi_kv_check_block_size(struct syi_call *call, int64_t block_size);
 sy_status syi_kv_check_blocks(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* Overflow: blocks and rows can be counted, and all caches have as many; n dense rows can be counted in 32 bits,
    their bytes in 63. Fills pool and slot_bytes of the planes. */
-sy_status syi_kv_check_pool(struct syi_call *call, struct syi_kv_subject *subject);
 sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* Shape of the dense rows: the dimensions of tensor `many`, or n, then those of a cache row. */
 sy_status syi_kv_check_dense(struct syi_call *call, struct syi_kv_subject *subject);
 
-/* Stride: rows and blocks of a cache do not overlap. */
+/* Stride, device, alias; rows and blocks of a cache do not overlap. */
 sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *subject);
 
 /* Fills the views, after all checks: the last step, because planes may need scratch memory. A query has none. */
@@ -132,7 +136,8 @@ struct syi_kv_rows {
     int64_t elems, n_heads; /* of a row; 1: no heads */
 };
 
-/* Input shape; what the blocks must hold. */
+/* Of the plane whose turn it is: values; input shape; what the blocks must hold. */
+sy_status syi_kv_check_format(struct syi_call *call, void *subject);
 sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject *subject,
                               const struct syi_kv_rows *rows);
 sy_status syi_kv_check_packed_blocks(struct syi_call *call, const struct syi_kv_subject *subject);
@@ -166,7 +171,7 @@ struct syi_kv_table_rules {
     [LAST_PAGE_LEN] = SYI_TENSOR(last_page_len, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 1, "R", \
                                  "tokens of each list's last page; missing: S")
 
-/* Null: a table, or all it takes for lists. */
+/* Null, for operators without caches: a table, or all it takes for lists. */
 sy_status syi_kv_check_given(struct syi_call *call, const struct syi_kv_table_rules *rules);
 
 /* Input shape: counts the rows of a table, or the lists. */

@@ -76,9 +76,8 @@ static sy_status check_block(struct syi_call *call, int i)
     const DLTensor *t = call->tensor[i];
     for (int d = 1; d < t->ndim; d++)
         if (t->shape[d] == 0) {
-            const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_EMPTY, fields[i].name, 0, 1);
-            return syi_fail_at(call->ctx, &fault,
-                               "has extent 0 in dimension %d, want blocks of at least one element", d);
+            return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_EMPTY, fields[i].name, 0, 1,
+                                 "has extent 0 in dimension %d, want blocks of at least one element", d);
         }
     return SY_OK;
 }

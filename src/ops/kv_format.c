@@ -6,39 +6,18 @@
 
 /* ---- By name ----------------------------------------------------------------------------------------- */
 
-#define E4M3 \
+#define TYPE(code, bits) \
     { \
-        10, 8, 1 \
+        code, bits, 1 \
     }
-#define E5M2 \
-    { \
-        12, 8, 1 \
-    }
-#define E8M0 \
-    { \
-        14, 8, 1 \
-    }
-#define I8 \
-    { \
-        0, 8, 1 \
-    }
-#define F32 \
-    { \
-        2, 32, 1 \
-    }
-
-#define U4 \
-    { \
-        1, 4, 1 \
-    }
-#define E2M1 \
-    { \
-        17, 4, 1 \
-    }
-#define F16 \
-    { \
-        2, 16, 1 \
-    }
+#define E4M3 TYPE(10, 8)
+#define E5M2 TYPE(12, 8)
+#define E8M0 TYPE(14, 8)
+#define I8 TYPE(0, 8)
+#define F32 TYPE(2, 32)
+#define U4 TYPE(1, 4)
+#define E2M1 TYPE(17, 4)
+#define F16 TYPE(2, 16)
 
 static const struct {
     const char *name;
@@ -185,8 +164,8 @@ static const DLTensor *scale_of(const struct syi_call *call, const struct syi_kv
 
 static sy_status reject(struct syi_call *call, const char *field, int64_t value, const char *want)
 {
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "format", value, 0);
-    return syi_fail_at(call->ctx, &fault, "has %s %lld, want %s", field, (long long)value, want);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_NONE, "format", value, 0, "has %s %lld, want %s",
+                         field, (long long)value, want);
 }
 
 sy_status syi_check_packed_format(struct syi_call *call, const char *name, const sy_kv_format *f)
@@ -328,7 +307,7 @@ static sy_status check_tensor_types(struct syi_call *call, const struct syi_kv_s
     return SY_OK;
 }
 
-static sy_status check_format(struct syi_call *call, void *data)
+sy_status syi_kv_check_format(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const sy_kv_format *f = call->turns.format;
@@ -348,11 +327,6 @@ static sy_status check_format(struct syi_call *call, void *data)
         return syi_fail(call->ctx, SY_ERR_NULL, "scale", "is missing, want a tensor: format has no scales");
     return syi_fail(call->ctx, SY_ERR_VALUE, "scale", "is given, want none: %s",
                     f == NULL ? "there is no format" : "the cache has the scales");
-}
-
-sy_status syi_kv_check_formats(struct syi_call *call, struct syi_kv_subject *subject)
-{
-    return syi_every_turn(call, check_format, subject);
 }
 
 /* ---- Shapes ------------------------------------------------------------------------------------------ */

@@ -48,16 +48,11 @@ static const struct syi_kv_page_rules page_rules = {
 static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subject)
 {
     const sy_kv_gather_args *a = &call->args.kv_gather;
-    SYI_TRY(syi_kv_begin(call, subject, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes}));
-    SYI_TRY(syi_kv_check_given(call, &page_rules.tables));
-    SYI_TRY(syi_check_tensors(call, false));
-    SYI_TRY(syi_kv_check_formats(call, subject));
-    SYI_TRY(syi_kv_check_rows(call, subject));
+    SYI_TRY(syi_kv_check_caches(call, subject, &page_rules.tables));
     SYI_TRY(syi_kv_check_pages(call, &page_rules));
     SYI_TRY(syi_kv_check_page_form(call, &page_rules));
-    SYI_TRY(syi_kv_check_layout(call, a->layout));
-    SYI_TRY(syi_kv_check_num_planes(call, a->num_planes));
-    SYI_TRY(syi_kv_check_block_size(call, a->block_size));
+    SYI_TRY(syi_kv_check_options(call, subject));
+    SYI_TRY(syi_kv_check_block_size(call, subject->block_size));
     SYI_TRY(syi_kv_check_blocks(call, subject));
     return syi_check_enum(call, "pad", (int)a->pad);
 }
@@ -67,7 +62,6 @@ static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *su
 {
     SYI_TRY(syi_check_sizes(call));
     SYI_TRY(syi_kv_check_positions(call, &page_rules, subject->block_size, pages));
-    SYI_TRY(syi_kv_check_pool(call, subject));
     subject->n = pages->batch * pages->k;
     return syi_kv_check_volume(call, subject);
 }
@@ -76,21 +70,11 @@ static sy_status check(struct syi_call *call)
 {
     const sy_kv_gather_args *a = &call->args.kv_gather;
     struct syi_kv_gather_plan *plan = &call->plan.kv_gather;
-    struct syi_kv_subject subject = {CACHE,
-                                     OUT,
-                                     INDICES,
-                                     a->block_size,
-                                     0,
-                                     &plan->planes,
-                                     a->layout,
-                                     .scale = SCALE,
-                                     .global = GLOBAL,
-                                     .format = offsetof(sy_kv_gather_args, format)};
+    struct syi_kv_subject subject = SYI_KV_SUBJECT(OUT, INDICES, 0);
     SYI_TRY(check_inputs(call, &subject));
     SYI_TRY(check_overflow(call, &subject, &plan->pages));
     SYI_TRY(syi_kv_check_dense(call, &subject));
     SYI_TRY(syi_kv_check_strides(call, &subject));
-    SYI_TRY(syi_check_layout(call));
     syi_kv_view_pages(call, &page_rules, a->pad, &plan->pages);
     plan->pages.pool = plan->planes.pool;
     call->rows = subject.n;

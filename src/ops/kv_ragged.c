@@ -55,20 +55,14 @@ static sy_status check_batch(struct syi_call *call, int64_t *batch)
 static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subject,
                               struct syi_kv_pages *pages)
 {
-    const sy_kv_ragged_args *a = &call->args.kv_ragged;
-    SYI_TRY(syi_kv_begin(call, subject, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes}));
-    SYI_TRY(syi_kv_check_given(call, &page_rules.tables));
-    SYI_TRY(syi_check_tensors(call, false));
-    SYI_TRY(syi_kv_check_formats(call, subject));
-    SYI_TRY(syi_kv_check_rows(call, subject));
+    SYI_TRY(syi_kv_check_caches(call, subject, &page_rules.tables));
     SYI_TRY(check_batch(call, &pages->batch));
     SYI_TRY(syi_kv_check_table(call, &page_rules.tables, REQ_ID, pages->batch, "sequence of cu_lens"));
     SYI_TRY(syi_check_vector(call, STARTS, pages->batch));
     SYI_TRY(syi_check_vector(call, SEQ_LENS, pages->batch));
     SYI_TRY(syi_kv_check_page_form(call, &page_rules));
-    SYI_TRY(syi_kv_check_layout(call, a->layout));
-    SYI_TRY(syi_kv_check_num_planes(call, a->num_planes));
-    SYI_TRY(syi_kv_check_block_size(call, a->block_size));
+    SYI_TRY(syi_kv_check_options(call, subject));
+    SYI_TRY(syi_kv_check_block_size(call, subject->block_size));
     return syi_kv_check_blocks(call, subject);
 }
 
@@ -77,7 +71,6 @@ static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *su
 {
     SYI_TRY(syi_check_sizes(call));
     SYI_TRY(syi_kv_count_table(call, &page_rules.tables, subject->block_size, &pages->table));
-    SYI_TRY(syi_kv_check_pool(call, subject));
     subject->n = syi_extent(call, OUT, 0); /* any number, or 0 in a query */
     return syi_kv_check_volume(call, subject);
 }
@@ -106,21 +99,11 @@ static sy_status check(struct syi_call *call)
     struct syi_kv_ragged_plan *plan = &call->plan.kv_ragged;
     struct syi_kv_pages *pages = &plan->pages;
     const sy_kv_ragged_args *a = &call->args.kv_ragged;
-    struct syi_kv_subject subject = {CACHE,
-                                     OUT,
-                                     -1,
-                                     a->block_size,
-                                     0,
-                                     &plan->planes,
-                                     a->layout,
-                                     .scale = SCALE,
-                                     .global = GLOBAL,
-                                     .format = offsetof(sy_kv_ragged_args, format)};
+    struct syi_kv_subject subject = SYI_KV_SUBJECT(OUT, -1, 0);
     SYI_TRY(check_inputs(call, &subject, pages));
     SYI_TRY(check_overflow(call, &subject, pages));
     SYI_TRY(syi_kv_check_dense(call, &subject));
     SYI_TRY(syi_kv_check_strides(call, &subject));
-    SYI_TRY(syi_check_layout(call));
     if (call->shapes != NULL)
         call->shapes[OUT].extent[0] = wanted_rows(call);
     syi_kv_view_table(call, &page_rules.tables, &pages->table);

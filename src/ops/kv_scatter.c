@@ -47,13 +47,9 @@ static sy_status check_pad(struct syi_call *call)
 static sy_status check_inputs(struct syi_call *call, struct syi_kv_subject *subject)
 {
     const sy_kv_scatter_args *a = &call->args.kv_scatter;
-    SYI_TRY(syi_kv_begin(call, subject, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes}));
-    SYI_TRY(syi_check_tensors(call, false));
-    SYI_TRY(syi_kv_check_formats(call, subject));
-    SYI_TRY(syi_kv_check_rows(call, subject));
+    SYI_TRY(syi_kv_check_caches(call, subject, NULL));
     SYI_TRY(syi_kv_check_dense(call, subject));
-    SYI_TRY(syi_kv_check_layout(call, a->layout));
-    SYI_TRY(syi_kv_check_num_planes(call, a->num_planes));
+    SYI_TRY(syi_kv_check_options(call, subject));
     SYI_TRY(syi_check_value(call, "block_size", a->block_size, 0, INT64_MAX));
     return check_pad(call);
 }
@@ -62,9 +58,7 @@ static sy_status check_overflow(struct syi_call *call, struct syi_kv_subject *su
 {
     const DLTensor *slots = call->tensor[SLOTS];
     SYI_TRY(syi_check_sizes(call));
-    SYI_TRY(syi_kv_check_pool(call, subject));
-    if (!syi_kv_product(slots, 0, slots->ndim, &subject->n))
-        return syi_fail(call->ctx, SY_ERR_OVERFLOW, "slots", "has more than 2^63-1 elements");
+    syi_kv_product(slots, 0, slots->ndim, &subject->n); /* fits: the elements were counted */
     return syi_kv_check_volume(call, subject);
 }
 
@@ -72,17 +66,7 @@ static sy_status check(struct syi_call *call)
 {
     const sy_kv_scatter_args *a = &call->args.kv_scatter;
     struct syi_kv_scatter_plan *plan = &call->plan.kv_scatter;
-    struct syi_kv_subject subject = {CACHE,
-                                     SRC,
-                                     SLOTS,
-                                     a->block_size,
-                                     0,
-                                     &plan->planes,
-                                     a->layout,
-                                     .scale = SCALE,
-                                     .global = GLOBAL,
-                                     .scale_out = SCALE_OUT,
-                                     .format = offsetof(sy_kv_scatter_args, format)};
+    struct syi_kv_subject subject = SYI_KV_SUBJECT(SRC, SLOTS, SCALE_OUT);
     SYI_TRY(check_inputs(call, &subject));
     SYI_TRY(syi_every_turn(call, find_block_size, &subject));
     SYI_TRY(syi_kv_check_blocks(call, &subject));
@@ -90,7 +74,6 @@ static sy_status check(struct syi_call *call)
         subject.block_size = 1;
     SYI_TRY(check_overflow(call, &subject));
     SYI_TRY(syi_kv_check_strides(call, &subject));
-    SYI_TRY(syi_check_layout(call));
     plan->n = subject.n;
     plan->k = syi_extent(call, SLOTS, call->tensor[SLOTS]->ndim - 1);
     plan->slots = syi_tensor_of(call, SLOTS);

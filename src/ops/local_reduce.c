@@ -50,8 +50,8 @@ static sy_status check_rank(struct syi_call *call, int i, int one, int other)
         return SY_OK;
     if (one == other)
         return syi_fail_rank(call, i, one);
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_BAD_RANK, fields[i].name, rank, one);
-    return syi_fail_at(call->ctx, &fault, "has rank %d, want %d or %d", rank, one, other);
+    return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_BAD_RANK, fields[i].name, rank, one,
+                         "has rank %d, want %d or %d", rank, one, other);
 }
 
 /* Rows of n elements for every token: [T,n] or [1,Bt,St,n], or [L,T,n] or [L,Bt,St,n]. */
@@ -77,12 +77,11 @@ static sy_status check_filled(struct syi_call *call, int i, const char *what, in
 {
     if (n >= 1 && n <= most)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, n < 1 ? SY_FAULT_EMPTY : SY_FAULT_BAD_SHAPE,
-                                           fields[i].name, n, n < 1 ? 1 : most);
     if (n < 1)
-        return syi_fail_at(call->ctx, &fault, "has no %s, want at least 1", what);
-    return syi_fail_at(call->ctx, &fault, "has %lld %s, want at most %lld", (long long)n, what,
-                       (long long)most);
+        return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_EMPTY, fields[i].name, n, 1,
+                             "has no %s, want at least 1", what);
+    return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_NONE, fields[i].name, n, most,
+                         "has %lld %s, want at most %lld", (long long)n, what, (long long)most);
 }
 
 /* [E,D], or copies of it. */
@@ -252,7 +251,7 @@ static sy_status check(struct syi_call *call)
     SYI_TRY(syi_check_sizes(call));
     SYI_TRY(check_output(call, plan));
     SYI_TRY(syi_check_layout(call));
-    syi_bind_plan(call);
+    syi_bind_plan(call, "");
     plan->device = (int)a->device;
     plan->align = a->align > 0 ? a->align : 1;
     plan->in_rows = syi_extent(call, INPUT, 0);

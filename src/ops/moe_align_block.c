@@ -90,15 +90,11 @@ static sy_status check_outputs(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    struct syi_moe_align_block_plan *p = syi_bind_plan(call);
-    p->n_tokens = syi_extent(call, IDS, 0);
-    p->n_slots = syi_extent(call, IDS, 1);
-    p->n_experts = p->args.num_experts;
+    struct syi_moe_align_block_plan *p = syi_bind_plan(call, "TKE");
     p->n_places = syi_extent(call, SORTED, 0);
     p->n_blocks = syi_extent(call, BLOCKS, 0);
     call->rows = syi_bound(call, 'P');
     call->slots = call->rows / p->args.block_size;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {

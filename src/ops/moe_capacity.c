@@ -72,7 +72,7 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_capacity(struct syi_call *call)
 {
-    struct syi_moe_capacity_plan *p = syi_bind_plan(call);
+    struct syi_moe_capacity_plan *p = syi_bind_plan(call, "");
     p->n_experts = p->args.factor <= 0 ? syi_bound(call, 'E') : 0;
     call->rows = 1;
     call->bytes = 8;

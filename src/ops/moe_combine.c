@@ -48,11 +48,8 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_combine(struct syi_call *call)
 {
-    struct syi_moe_combine_plan *plan = syi_bind_plan(call);
+    struct syi_moe_combine_plan *plan = syi_bind_plan(call, "SEH");
     plan->n_choices = call->tensor[INDICES]->ndim == 2 ? syi_bound(call, 'k') : 1;
-    plan->n_samples = syi_bound(call, 'S');
-    plan->n_experts = plan->args.num_experts;
-    plan->hidden = syi_bound(call, 'H');
     plan->elem_bytes = syi_elem_bytes(call->tensor[EXPERT_OUT]->dtype);
     const uint64_t row_bytes = (uint64_t)plan->hidden * plan->elem_bytes;
     const uint64_t n = (uint64_t)plan->n_samples, gates = (uint64_t)plan->n_choices * n;

@@ -121,7 +121,7 @@ static sy_status check(struct syi_call *call)
     SYI_TRY(shape_output(call, plan, shape));
     SYI_TRY(syi_check_shape(call, CONVERTED, a->to == SY_INDEX_TE ? 2 : 1, shape));
     SYI_TRY(syi_check_layout(call));
-    syi_bind_plan(call);
+    syi_bind_plan(call, "");
     call->rows = shape[0];
     call->bytes = syi_tensor_bytes(call);
     return SY_OK;

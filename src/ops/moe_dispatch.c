@@ -47,10 +47,8 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_dispatch(struct syi_call *call)
 {
-    struct syi_moe_dispatch_plan *plan = syi_bind_plan(call);
+    struct syi_moe_dispatch_plan *plan = syi_bind_plan(call, "SE");
     const struct syi_coded *coded = &call->coded_rows;
-    plan->n_samples = syi_bound(call, 'S');
-    plan->n_experts = plan->args.num_experts;
     plan->n_slots = plan->args.num_experts * plan->args.capacity;
     plan->hidden = syi_bound(call, 'H');
     plan->elem_bytes = syi_elem_bytes(call->tensor[INPUT]->dtype);

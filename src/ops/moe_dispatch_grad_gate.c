@@ -33,11 +33,8 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_grad_gate(struct syi_call *call)
 {
-    struct syi_moe_dispatch_grad_gate_plan *plan = syi_bind_plan(call);
+    struct syi_moe_dispatch_grad_gate_plan *plan = syi_bind_plan(call, "SEH");
     plan->n_choices = call->tensor[INDICES]->ndim == 2 ? syi_bound(call, 'k') : 1;
-    plan->n_samples = syi_bound(call, 'S');
-    plan->n_experts = plan->args.num_experts;
-    plan->hidden = syi_bound(call, 'H');
     const uint64_t row_bytes = (uint64_t)plan->hidden * syi_float_bytes(plan->input.type);
     call->rows = plan->n_choices * plan->n_samples;
     call->bytes = (uint64_t)call->rows * (row_bytes + 8 + syi_float_bytes(plan->grad_gates.type)) +

@@ -36,13 +36,9 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    struct syi_moe_ids_from_map_plan *p = syi_bind_plan(call);
-    p->n_tokens = syi_bound(call, 'T');
-    p->n_experts = syi_bound(call, 'E');
-    p->n_slots = syi_bound(call, 'K');
+    struct syi_moe_ids_from_map_plan *p = syi_bind_plan(call, "TEK");
     p->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
     call->rows = p->n_tokens;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.values = check_values, .sizes = check_sizes, .plan = plan};

@@ -35,12 +35,9 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_locations(struct syi_call *call)
 {
-    struct syi_moe_locations_plan *p = syi_bind_plan(call);
+    struct syi_moe_locations_plan *p = syi_bind_plan(call, "SE");
     p->n_choices = count_choices(call);
-    p->n_samples = syi_bound(call, 'S');
-    p->n_experts = syi_bound(call, 'E');
     call->rows = p->n_choices * p->n_samples;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.sizes = check_sizes, .plan = plan_locations};

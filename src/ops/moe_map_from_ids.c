@@ -39,13 +39,9 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    struct syi_moe_map_from_ids_plan *p = syi_bind_plan(call);
-    p->n_tokens = syi_bound(call, 'T');
-    p->n_experts = syi_bound(call, 'E');
-    p->n_slots = syi_bound(call, 'K');
+    struct syi_moe_map_from_ids_plan *p = syi_bind_plan(call, "TEK");
     p->prob_bytes = prob_bytes(call);
     call->rows = p->n_tokens;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.sizes = check_sizes, .plan = plan};

@@ -62,15 +62,9 @@ static sy_status check_values(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    struct syi_moe_map_physical_plan *p = syi_bind_plan(call);
-    p->n_tokens = syi_bound(call, 'T');
-    p->n_slots = syi_bound(call, 'K');
-    p->n_experts = syi_bound(call, 'E');
-    p->n_replicas = syi_bound(call, 'R');
-    p->n_physical = p->args.num_physical;
+    struct syi_moe_map_physical_plan *p = syi_bind_plan(call, "TKERP");
     p->per_device = p->args.rule == SY_REPLICA_LOCAL ? p->n_physical / p->args.devices : 0;
     call->rows = p->n_tokens * p->n_slots;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.given = syi_check_some_output, .values = check_values, .plan = plan};

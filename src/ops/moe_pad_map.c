@@ -26,11 +26,8 @@ static sy_status check_values(struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    struct syi_moe_pad_map_plan *p = syi_bind_plan(call);
-    p->n_tokens = syi_bound(call, 'T');
-    p->n_experts = syi_bound(call, 'E');
+    struct syi_moe_pad_map_plan *p = syi_bind_plan(call, "TE");
     call->rows = p->n_tokens;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.values = check_values, .plan = plan};

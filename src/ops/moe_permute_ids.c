@@ -89,7 +89,7 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_permute(struct syi_call *call)
 {
-    struct syi_moe_permute_ids_plan *plan = syi_bind_plan(call);
+    struct syi_moe_permute_ids_plan *plan = syi_bind_plan(call, "");
     const struct syi_coded *coded = &call->coded_rows;
     const int64_t row_bytes = syi_coded_bytes(call, coded);
     const size_t token_bytes = (size_t)coded->hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);

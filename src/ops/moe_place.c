@@ -36,9 +36,8 @@ static sy_status check_divisor(struct syi_call *call, const char *field, int64_t
 {
     if (n % value == 0)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, field, value, n);
-    return syi_fail_at(call->ctx, &fault, "is %lld, want a divisor of %s, %lld", (long long)value, name,
-                       (long long)n);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_NONE, field, value, n,
+                         "is %lld, want a divisor of %s, %lld", (long long)value, name, (long long)n);
 }
 
 static sy_status check_distinct(struct syi_call *call, const struct syi_moe_place_plan *plan)
@@ -94,10 +93,10 @@ static sy_status check_places(struct syi_call *call, const struct syi_moe_place_
 {
     if (syi_mul(plan->n_layers, plan->n_physical, &call->rows))
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "loads", plan->n_layers,
-                                           INT64_MAX / plan->n_physical);
-    return syi_fail_at(call->ctx, &fault, "has %lld layers, want at most %lld with num_physical %lld",
-                       (long long)fault.value, (long long)fault.limit, (long long)plan->n_physical);
+    return syi_fail_with(
+        call->ctx, SY_ERR_OVERFLOW, SY_FAULT_NONE, "loads", plan->n_layers, INT64_MAX / plan->n_physical,
+        "has %lld layers, want at most %lld with num_physical %lld", (long long)plan->n_layers,
+        (long long)INT64_MAX / plan->n_physical, (long long)plan->n_physical);
 }
 
 static sy_status check_values(struct syi_call *call)
@@ -113,9 +112,8 @@ static sy_status check_values(struct syi_call *call)
 
 static void plan_place(struct syi_call *call)
 {
-    struct syi_moe_place_plan *p = syi_bind_plan(call);
+    struct syi_moe_place_plan *p = syi_bind_plan(call, "");
     call->slots = p->n_physical - p->n_experts + 1;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {

@@ -31,12 +31,11 @@ static void set_tails(struct syi_call *call)
             call->tail[with_rows[i]] = call->tensor[with_rows[i]]->ndim - 1;
 }
 
-static sy_status check_extra(struct syi_call *call)
+static sy_status bind(struct syi_call *call)
 {
-    if (call->tensor[EXTRA] == NULL)
-        return SY_OK;
     const int64_t n = syi_extent(call, ROWS, 0), extra = syi_extent(call, EXTRA, 0);
-    if (n == extra)
+    syi_bind(call, 'N', n);
+    if (call->tensor[EXTRA] == NULL || n == extra)
         return SY_OK;
     return syi_fail_value(call, SY_ERR_SHAPE, "extra", extra, n, "has %lld rows, want %lld, as rows has");
 }
@@ -76,18 +75,14 @@ static sy_status check_outputs(struct syi_call *call)
 
 static void plan_reorder(struct syi_call *call)
 {
-    struct syi_moe_reorder_chunks_plan *plan = syi_bind_plan(call);
-    plan->n_rows = syi_extent(call, ROWS, 0);
-    plan->n_ranks = syi_bound(call, 'R');
-    plan->n_experts = syi_bound(call, 'E');
+    struct syi_moe_reorder_chunks_plan *plan = syi_bind_plan(call, "NRE");
     plan->row_bytes = row_bytes(call, ROWS);
     plan->extra_bytes = row_bytes(call, EXTRA);
     call->rows = plan->n_rows;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {
-    .bind = check_extra,
+    .bind = bind,
     .values = check_values,
     .outputs = check_outputs,
     .plan = plan_reorder,

@@ -129,9 +129,9 @@ static sy_status check_groups(struct syi_call *call)
     const int64_t competing = n_experts / a->groups * a->top_groups;
     if (competing >= a->k)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "top_groups", competing, a->k);
-    return syi_fail_at(call->ctx, &fault, "is %lld and leaves %lld experts, want at least k = %lld",
-                       (long long)a->top_groups, (long long)competing, (long long)a->k);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_NONE, "top_groups", competing, a->k,
+                         "is %lld and leaves %lld experts, want at least k = %lld", (long long)a->top_groups,
+                         (long long)competing, (long long)a->k);
 }
 
 static sy_status check_shared(struct syi_call *call)
@@ -176,10 +176,10 @@ static sy_status check_values(struct syi_call *call)
         return syi_fail_value(call, SY_ERR_OVERFLOW, "logits", n_experts, max_experts,
                               "has %lld experts, want at most %lld");
     if (n_shared > max_experts - n_experts) {
-        const sy_fault fault =
-            syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, "n_shared", n_shared, max_experts - n_experts);
-        return syi_fail_at(call->ctx, &fault, "is %lld beside %lld experts, want at most %lld together",
-                           (long long)n_shared, (long long)n_experts, (long long)max_experts);
+        return syi_fail_with(call->ctx, SY_ERR_OVERFLOW, SY_FAULT_NONE, "n_shared", n_shared,
+                             max_experts - n_experts,
+                             "is %lld beside %lld experts, want at most %lld together", (long long)n_shared,
+                             (long long)n_experts, (long long)max_experts);
     }
     const int64_t n_columns = n_experts + n_shared;
     if (!syi_mul(n_tokens, n_columns * (int64_t)sizeof(float), &bytes))
@@ -201,12 +201,9 @@ static int64_t group_sum(const sy_moe_route_args *a, int64_t n_experts)
 
 static void plan_route(struct syi_call *call)
 {
-    struct syi_moe_route_plan *p = syi_bind_plan(call);
+    struct syi_moe_route_plan *p = syi_bind_plan(call, "TEK");
     const sy_moe_route_args *a = &p->args;
     const bool droppable = call->query || p->map.data != NULL || p->probs.data != NULL;
-    p->n_tokens = syi_extent(call, LOGITS, 0);
-    p->n_experts = syi_extent(call, LOGITS, 1);
-    p->k = a->k;
     p->n_columns = p->n_experts + a->n_shared;
     p->n_slots = a->k + a->n_shared;
     p->given_rows = syi_extent(call, IDS_IN, 0);
@@ -215,7 +212,6 @@ static void plan_route(struct syi_call *call)
     p->scale = a->scale == 0.0f ? 1.0f : a->scale;
     p->shared_weight = a->shared_weight == 0.0f ? 1.0f : a->shared_weight;
     call->rows = p->n_tokens;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {

@@ -7,8 +7,8 @@ sy_status syi_check_count(struct syi_call *call, const char *argument, const cha
 {
     if (value <= INT32_MAX)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, argument, value, INT32_MAX);
-    return syi_fail_at(call->ctx, &fault, "means %lld %s, want at most 2147483647", (long long)value, what);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_NONE, argument, value, INT32_MAX,
+                         "means %lld %s, want at most 2147483647", (long long)value, what);
 }
 
 sy_status syi_check_share(struct syi_call *call, struct syi_moe_rows_plan *plan, bool by_expert)
@@ -17,9 +17,9 @@ sy_status syi_check_share(struct syi_call *call, struct syi_moe_rows_plan *plan,
     plan->n_slots = n > 0 ? plan->n_rows / n : 0;
     if (plan->n_slots * n == plan->n_rows || (plan->capacity && !by_expert))
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, "sorted_indices", plan->n_rows, n);
-    return syi_fail_at(call->ctx, &fault, "has %lld elements, want a multiple of %lld, the number of %s",
-                       (long long)plan->n_rows, (long long)n, plan->capacity ? "experts" : "tokens");
+    return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_NONE, "sorted_indices", plan->n_rows, n,
+                         "has %lld elements, want a multiple of %lld, the number of %s",
+                         (long long)plan->n_rows, (long long)n, plan->capacity ? "experts" : "tokens");
 }
 
 sy_status syi_check_output(struct syi_call *call, const char *argument, int64_t rows, int64_t row_bytes)

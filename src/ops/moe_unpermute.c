@@ -61,9 +61,9 @@ static sy_status check_tokens(struct syi_call *call, int64_t n_tokens)
     SYI_TRY(syi_check_value(call, "num_tokens", said, 0, INT64_MAX));
     if (source == NULL || said == 0 || said == n_tokens)
         return syi_check_count(call, source != NULL ? source : "num_tokens", "tokens", n_tokens);
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "num_tokens", said, n_tokens);
-    return syi_fail_at(call->ctx, &fault, "is %lld, want %lld, the rows of %s, or 0", (long long)said,
-                       (long long)n_tokens, source);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_NONE, "num_tokens", said, n_tokens,
+                         "is %lld, want %lld, the rows of %s, or 0", (long long)said, (long long)n_tokens,
+                         source);
 }
 
 /* Values, and the slots that follow from them. */

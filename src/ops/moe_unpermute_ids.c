@@ -69,15 +69,9 @@ static sy_status check_sizes(struct syi_call *call)
 
 static void plan_unpermute(struct syi_call *call)
 {
-    struct syi_moe_unpermute_ids_plan *plan = syi_bind_plan(call);
-    plan->n_tokens = syi_bound(call, 'T');
-    plan->n_slots = syi_bound(call, 'K');
-    plan->n_rows = syi_bound(call, 'M');
-    plan->hidden = syi_bound(call, 'H');
-    plan->n_biases = syi_bound(call, 'B');
+    struct syi_moe_unpermute_ids_plan *plan = syi_bind_plan(call, "TKMHB");
     plan->limit = plan->args.num_rows > 0 ? plan->args.num_rows : plan->n_tokens * plan->n_slots;
     call->rows = plan->n_tokens;
-    call->bytes = syi_tensor_bytes(call);
 }
 
 static const struct syi_steps own = {.given = check_given,

@@ -10,8 +10,8 @@
 static sy_status reject(struct syi_call *call, const struct syi_coded *c, const char *field, int64_t value,
                         const char *want)
 {
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, c->name, value, 0);
-    return syi_fail_at(call->ctx, &fault, "has %s %lld, want %s", field, (long long)value, want);
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_NONE, c->name, value, 0, "has %s %lld, want %s",
+                         field, (long long)value, want);
 }
 
 static sy_status reject_type(struct syi_call *call, sy_status status, const char *argument, const char *field,
@@ -93,13 +93,13 @@ static sy_status check_layout(struct syi_call *call, const struct syi_coded *c)
     SYI_TRY(syi_check_enum(call, "scale_layout", (int)c->layout));
     if ((!is_packed(c) && (c->layout != SY_SCALE_SWIZZLE || in_bytes(&c->format))))
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_VALUE, SY_FAULT_NONE, "scale_layout", c->layout,
-                                           is_packed(c) ? SY_SCALE_ROW : SY_SCALE_COL);
-    if (is_packed(c))
-        return syi_fail_at(call->ctx, &fault, "is %s, want ROW: the scales of the format are %s",
-                           c->layout == SY_SCALE_COL ? "COL" : "SWIZZLE",
-                           is_inline(c) ? "in the rows" : "by rows");
-    return syi_fail_at(call->ctx, &fault, "is SWIZZLE, want ROW or COL: the scales of the format are f32");
+    if (!is_packed(c))
+        return syi_fail_value(call, SY_ERR_VALUE, "scale_layout", c->layout, SY_SCALE_COL,
+                              "is SWIZZLE, want ROW or COL: the scales of the format are f32");
+    return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_NONE, "scale_layout", c->layout, SY_SCALE_ROW,
+                         "is %s, want ROW: the scales of the format are %s",
+                         c->layout == SY_SCALE_COL ? "COL" : "SWIZZLE",
+                         is_inline(c) ? "in the rows" : "by rows");
 }
 
 /* ---- Tensors that fit it ----------------------------------------------------------------------------- */
@@ -140,9 +140,9 @@ static sy_status check_groups(struct syi_call *call, struct syi_coded *c, int i)
         c->width = INT64_MAX;
     if (group == 0 || extent % unit == 0)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_SHAPE, SY_FAULT_NONE, syi_name(call, i), extent, unit);
-    return syi_fail_at(call->ctx, &fault, "has rows of %lld, want a multiple of %lld as %s says",
-                       (long long)fault.value, (long long)fault.limit, c->name);
+    return syi_fail_with(call->ctx, SY_ERR_SHAPE, SY_FAULT_NONE, syi_name(call, i), extent, unit,
+                         "has rows of %lld, want a multiple of %lld as %s says", (long long)extent,
+                         (long long)unit, c->name);
 }
 
 /* Tensors that the format has no use for. */

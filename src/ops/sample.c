@@ -222,10 +222,8 @@ void syi_sample_choose_distribution(struct syi_sample_plan *p)
 
 static void plan_sample(struct syi_call *call)
 {
-    struct syi_sample_plan *p = syi_bind_plan(call);
+    struct syi_sample_plan *p = syi_bind_plan(call, "BV");
     const sy_sample_args *a = &p->args;
-    p->batch = syi_bound(call, 'B');
-    p->vocab = syi_bound(call, 'V');
     p->overrides = syi_token_lists_of(call, OVERRIDE_INDPTR, OVERRIDE_TOKEN, OVERRIDE_LOGIT);
     p->n_top = call->tensor[TOP_TOKEN] != NULL ? top_columns(call) : 0;
     if (call->query && a->logprob_mode != SY_LOGPROB_NONE) /* scratch for every output the call may have */

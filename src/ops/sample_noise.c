@@ -23,7 +23,7 @@ static bool nothing_to_do(const struct syi_call *call)
 
 static void plan(struct syi_call *call)
 {
-    syi_bind_plan(call);
+    syi_bind_plan(call, "");
     call->rows = call->args.sample_noise.n;
     call->bytes = (uint64_t)call->rows * sizeof(float);
 }

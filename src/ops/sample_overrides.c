@@ -199,9 +199,8 @@ static sy_status check_length(struct syi_call *call, const char *name, const cha
     static const int64_t most = INT64_C(1) << 30; /* a token is counted in 31 bits */
     if (n <= most)
         return SY_OK;
-    const sy_fault fault = syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE, name, n, most);
-    return syi_fail_at(call->ctx, &fault, "has %lld %s, want at most %lld", (long long)n, what,
-                       (long long)most);
+    return syi_fail_with(call->ctx, SY_ERR_OVERFLOW, SY_FAULT_NONE, name, n, most,
+                         "has %lld %s, want at most %lld", (long long)n, what, (long long)most);
 }
 
 /* The most overrides there can be, in all and of a row beside those of the first three lists. Every list has been

@@ -163,11 +163,9 @@ sy_status syi_drafts_countable(struct syi_call *call, const struct syi_draft_fie
     if (few && requests <= INT32_MAX)
         return SY_OK;
     const int64_t n = few ? requests : rows;
-    const sy_fault fault =
-        syi_value_fault(SY_ERR_OVERFLOW, SY_FAULT_NONE,
-                        few && !is_dense(call, f->logits) ? "cu_lens" : "logits", n, INT32_MAX);
-    return syi_fail_at(call->ctx, &fault, "has %lld %s, want at most %d", (long long)n,
-                       few ? "requests" : "rows", INT32_MAX);
+    return syi_fail_with(call->ctx, SY_ERR_OVERFLOW, SY_FAULT_NONE,
+                         few && !is_dense(call, f->logits) ? "cu_lens" : "logits", n, INT32_MAX,
+                         "has %lld %s, want at most %d", (long long)n, few ? "requests" : "rows", INT32_MAX);
 }
 
 struct syi_draft_rows syi_drafts_of(const struct syi_call *call, const struct syi_draft_fields *f)

@@ -8,7 +8,8 @@ pass, or that only the library makes. All else that differs from the record is a
 
 The description comes from the header and from the compiler (a generated program prints offsets and values), so one
 reviewable text serves every 64-bit machine and needs no debug information. In the record a struct or an enum is a paragraph:
-`24+8 int64_t position` are the 8 bytes from byte 24 on. SWITCHYARD_RUN may name an emulator.
+`24+8 int64_t position` are the 8 bytes from byte 24 on, `8 int64_t position` the next 8 that are aligned, `| limit`
+one more field of that size and type. `operators` are those with the functions OPERATOR and QUERY. SWITCHYARD_RUN may name an emulator.
 """
 import os
 import re
@@ -86,21 +87,69 @@ def compile_c(folder, code, *flags):
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
+OPERATOR = "function sy_status sy_{0}_n(sy_ctx *ctx, const sy_{0}_args *args, size_t args_bytes)"
+QUERY = OPERATOR.replace("_n(", "_query_n(").replace("s)", "s, sy_query *query, size_t query_bytes)")
+
+
+def place(entry, end):
+    """(offset, size, the rest) of a field, which may be without its offset; `end`: of the one before it."""
+    offset, size, rest = re.match(r"(?:(\d+)\+)?(\d+) (.*)", entry).groups()
+    align = min(int(size), 8)
+    return int(offset) if offset else -(-end // align) * align, int(size), rest
+
+
+def fields(entries):
+    """The entries of a paragraph; those of a struct with all offsets."""
+    end = 0
+    for entry in entries:
+        first, *names = entry.split(" | ")
+        head = re.match(r"\d+ [\w ]+ |", first)[0]
+        for entry in (first, *(head + name for name in names)):
+            if re.match(r"\d", entry):
+                offset, size, rest = place(entry, end)
+                entry, end = f"{offset}+{size} {rest}", offset + size
+            yield entry
+
+
+def short(entries):
+    """The same without what the fields before give."""
+    end, found, last = 0, [], ""
+    for entry in entries:
+        if re.match(r"\d", entry):
+            offset, size, rest = place(entry, end)
+            entry = f"{size} {rest}" if place(f"{size} {rest}", end)[0] == offset else entry
+            end = offset + size
+        head = re.match(r"\d+ [\w ]+ |", entry)[0]
+        if head and head == last:
+            found[-1] += " | " + entry[len(head):]
+        else:
+            found.append(entry)
+        last = head
+    return "; ".join(found)
+
+
 def pack(lines):
     """The text of a record: what is said of a struct or an enum is one paragraph."""
-    paragraphs = {}
+    operators = [name for name in re.findall(r" sy_(\w+)_n\(", "\n".join(lines))
+                 if {OPERATOR.format(name), QUERY.format(name)} <= set(lines)]
+    functions, paragraphs = {text.format(name) for name in operators for text in (OPERATOR, QUERY)}, {"operators": operators}
     for line in lines:
         match = re.match(r"((?:struct|enum) \S+) (.*)", line)
-        paragraphs.setdefault(match[1] if match else line, []).extend([match[2]] if match else [])
-    texts = (f"{head}: {'; '.join(entries)}" if entries else head for head, entries in paragraphs.items())
+        if line not in functions:
+            paragraphs.setdefault(match[1] if match else line, []).extend([match[2]] if match else [])
+    texts = (f"{head}: {short(entries)}" if entries else head for head, entries in paragraphs.items())
     return "".join(f"{textwrap.fill(text, 118, subsequent_indent='    ', break_on_hyphens=False)}\n" for text in texts)
 
 
 def unpack(text):
     """Its lines."""
     for paragraph in re.sub(r"\n +", " ", text).splitlines():
-        head, colon, entries = paragraph.partition(": ")
-        yield from [f"{head} {entry}" for entry in entries.split("; ")] if colon else [head]
+        head, colon, text = paragraph.partition(": ")
+        entries = text.split("; ")
+        if head == "operators":
+            yield from (text.format(name) for name in entries for text in (OPERATOR, QUERY))
+        else:
+            yield from [f"{head} {entry}" for entry in fields(entries)] if colon else [head]
 
 
 MADE_BY_THE_LIBRARY = {"sy_trace", "sy_transport_exchange"}  # arguments of the caller's functions
@@ -145,6 +194,7 @@ class Abi(unittest.TestCase):
         self.assertIn("function sy_status sy_sample_n(sy_ctx *ctx, const sy_sample_args *args, size_t args_bytes)", lines)
         self.assertTrue([line for line in lines if line.startswith("struct sy_ctx_options 0+8 const char *isa")])
         self.assertTrue([line for line in lines if line.startswith("callback void (*sy_trace_fn)(")])
+        self.assertEqual(sorted(unpack(pack(lines))), sorted(lines))
 
     def test_every_constant_has_its_number(self):
         """Other languages type them. Only a count of constants follows from its place."""

@@ -43,75 +43,15 @@ class Help(CliTest):
             self.assertEqual(text, self.text("help", op))
             self.assertEqual(text, self.text("run", op, "in", "out", "--help"))
 
-    def test_names_of_the_design(self):
-        """The tensors and options that other programs rely on."""
-        names = {
-            "moe_route": "logits bias? finished? ids weights routing_map probs counts scores --k --score "
-                         "--softmax-after --groups --top-groups --group-score --slot-order --renormalize --eps "
-                         "--scale --capacity --drop",
-            "moe_map_from_ids": "ids weights? routing_map probs --num-experts --allow-missing",
-            "moe_ids_from_map": "routing_map probs? ids weights --k",
-            "moe_permute": "tokens routing_map probs? permuted_tokens sorted_indices permuted_probs expert_counts "
-                           "expert_offsets --num-out-tokens --drop-and-pad --zero-pad",
-            "moe_unpermute": "permuted_tokens sorted_indices routing_map? probs? tokens --num-tokens --drop-and-pad "
-                             "--zero-pad",
-            "moe_permute_grad": "grad_permuted_tokens sorted_indices grad_permuted_probs? routing_map? grad_tokens "
-                                "grad_probs --num-experts --num-tokens --drop-and-pad --zero-pad",
-            "moe_permute_ids": "tokens ids probs? permuted_tokens sorted_indices permuted_probs expert_counts "
-                               "expert_offsets --num-out-tokens --num-experts --allow-missing --window --row-begin "
-                               "--row-end",
-            "moe_unpermute_ids": "permuted_tokens sorted_indices probs? bias? bias_ids? residual? shared? tokens "
-                                 "--num-tokens --row-begin --num-rows --by-choice",
-            "moe_align_block": "ids expert_map? sorted_slots block_experts num_padded expert_counts expert_offsets "
-                               "--num-experts --block-size --allow-missing --skip-unmapped",
-            "moe_pad_map": "routing_map padded_map expert_counts --alignment",
-            "moe_reorder_chunks": "rows counts extra? reordered_rows reordered_extra expert_offsets --inverse",
-            "moe_convert_indices": "sorted_indices expert_offsets? converted_indices --from --to --num-tokens "
-                                   "--num-rows --k",
-            "moe_unpermute_grad": "grad_tokens sorted_indices permuted_tokens? routing_map? probs? grad_permuted_tokens "
-                                  "grad_probs --drop-and-pad --zero-pad",
-            "moe_dispatch": "gates? indices locations input dispatch? --capacity --num-experts --zero-unwritten "
-                            "--unique-slots",
-            "moe_combine": "gates? indices locations expert_out output --capacity --num-experts",
-            "moe_dispatch_grad_gate": "indices locations input dispatch grad_gates --capacity --num-experts",
-            "moe_capacity": "counts? capacity --samples --num-experts --k --factor --alignment",
-            "moe_locations": "indices importance? locations counts --num-experts",
-            "sample": "logits top_k? top_p? min_p? temperature? q? seed? offset? stream? allow_bits? "
-                      "override_indptr? override_token? override_logit? token kept row_flags masked_logits list_token list_prob logprob --top-k --top-p --min-p --temperature --seed "
-                      "--offset --stream --eps --k-limit --top-k-guess --noise --q-order --ties --probs-in "
-                      "--masked-logits --list --logprob --empty-token",
-            "sample_overrides": "logits prompt_indptr? prompt_token? output_indptr? output_token? bias_indptr? bias_token? "
-                                "bias? repetition_penalty? frequency_penalty? presence_penalty? override_indptr "
-                                "override_token override_logit --repetition-penalty --frequency-penalty "
-                                "--presence-penalty cu_lens? draft_token? parent? seq_indptr? seq_token? seq_row_indptr? "
-                                "seq_bias? min_tokens? stop_token? stop_indptr? --history-scope --max-rows --min-tokens",
-            "sample_verify": "logits cu_lens? draft_token parent? temperature? top_k? top_p? min_p? seed? offset? stream? "
-                             "allow_bits? override_indptr? override_token? override_logit? stop_token? stop_indptr? "
-                             "accepted count token next_token path accept_mask row_flags logprob rank top_token "
-                             "top_logprob --mode --noise --ties --logprob --empty-token --k-limit --top-logprobs "
-                             "--accept-mask --row-flags --rank --temperature --top-k --top-p --min-p --seed --offset --stream",
-            "sample_noise": "q --seed --offset --stream --n",
-            "kv_translate": "indices block_table? req_id? counts? seq_lens? page_indices? indptr? last_page_len? slots valid "
-                            "--block-size --num-rows --pad",
-            "kv_slots": "batch? position block_table? page_indices? indptr? last_page_len? slots --block-size --num-rows --pad",
-            "kv_blocks": "cache src? dst pairs cache dst --block-size",
-            "kv_scatter": "cache src slots cache --pad --check-unique",
-            "quantize_rows": "input global_scale? codes scales --format --scale-layout",
-            "dequantize_rows": "codes scales? global_scale? out --format --scale-layout --out-type",
-            "local_reduce": "input expert_metadata expert_mapping weights? output? --device --fill --layout --align "
-                            "--output-concat-dim --order --group-size",
-            "kv_ragged": "cache block_table? cu_lens starts? req_id? page_indices? indptr? last_page_len? out --block-size",
-            "all_to_all_dispatch": "input expert_indices expert_mapping tokens? metadata? tokens metadata --mesh "
-                                   "--cluster-axis --output-concat-dim --order --fill --num-links --topology --layout "
-                                   "--align --max-tokens --strict-unique --masks --counts",
-            "all_to_all_combine": "input expert_metadata expert_mapping weights? output? output --mesh --cluster-axis "
-                                  "--output-shard-dim --local-reduce --sum --order --fill --num-links --topology "
-                                  "--layout --align --max-tokens --strict-unique --masks",
-            "kv_gather": "cache indices block_table? req_id? counts? seq_lens? page_indices? indptr? last_page_len? out? out --block-size --pad",
-        }
-        for op, wanted in names.items():
-            shown = re.findall(r"^  (\S+)", self.text("run", op, "--help"), re.M)
-            self.assertEqual([name for name in wanted.split() if name not in shown], [])
+    def test_every_field(self):
+        """As a tensor or as an option, but those that only a process has, and hints."""
+        for op in json.loads(self.text("ops", "--json"))["operators"]:
+            shown = set(re.findall(r"^  ([^ ?]+)", self.text("run", op["name"], "--help"), re.M))
+            fields = {"--" * (field["kind"] != "tensor") + field["name"].replace("logprob_mode", "logprob") for field in op["fields"]
+                      if field["kind"] not in ("planes", "size", "routing") and "[" not in field["name"]}
+            fields -= {"--memory", "--subdevice_id", "--reuse_routing", "--num_planes"}
+            switches = {f"--{field['switch']}" for field in op["fields"] if "switch" in field}
+            self.assertEqual({name.replace("_", "-") if name[0] == "-" else name for name in fields | switches} - shown, set())
 
     def test_lines_fit_a_terminal(self):
         pages = [["--help"]] + [[c, "--help"] for c in COMMANDS] + [["run", op, "--help"] for op in OPERATORS]

@@ -136,11 +136,11 @@ class Reader:
     def numbers(self, given: dict[str, Any]) -> dict[str, Any]:
         """The fields that are no tensors, of arguments by name, in the order of the binding's table."""
         fields = _scalars(self.name)
-        made: dict[str, Any] = dict.fromkeys(name for name, _ in fields)
-        for name, read in fields:
-            if name != "routing":
+        made: dict[str, Any] = fields.copy()
+        for name, read in fields.items():
+            if read is not None:
                 made[name] = read(self, name, given[name])
-        made["routing"] = self.routing(given["routing"])  # last: it is kept with the arrays
+        made["routing"] = self.routing(given["routing"])
         return made
 
     def flag(self, field: str, value: Any) -> bool:
@@ -151,6 +151,8 @@ class Reader:
 
     def word(self, field: str, word: str) -> str:
         words = _binding.words(self.name, field)
+        if type(word) is str and word in words:
+            return word
         return cast("str", words[choose(self.name, field, words, word)])
 
     def format(self, field: str, value: str | None) -> str | None:
@@ -179,10 +181,11 @@ class Reader:
 
 
 @functools.cache
-def _scalars(name: str) -> list[tuple[str, Any]]:
-    """The fields of an operator that are no tensors, and the method of Reader for each."""
-    kinds = {"enum": Reader.word, "format": Reader.format, "bool": Reader.flag}
+def _scalars(name: str) -> dict[str, Any]:
+    """The fields of an operator that are no tensors, and the method of Reader for each; None for the last one read."""
+    kinds = {"enum": Reader.word, "format": Reader.format, "bool": Reader.flag, "int": Reader.number}
+    kinds["i64"] = Reader.number
     named = {"cluster_axis": Reader.axis}
     named |= dict.fromkeys(("output_concat_dim", "output_shard_dim"), Reader.dimension)
-    fields = [field for field in _binding.table(name) if field.kind != "tensor"]
-    return [(field.name, named.get(field.name) or kinds.get(field.kind, Reader.number)) for field in fields]
+    fields = (field for field in _binding.table(name) if field.kind != "tensor")
+    return {field.name: named.get(field.name) or kinds.get(field.kind) for field in fields}

@@ -137,7 +137,11 @@ int syp_take_values(const struct syp_operator *op, union syp_args *args, const s
 /* What is done with a call. */
 enum syp_what { SYP_CALL, SYP_QUERY, SYP_INFER };
 
-/* Runs an operator, its query, or sy_infer, where the tensors of these values are, on a device in this stream. Returns its status,
+/* Runs an operator, its query, or sy_infer, in a context. */
+sy_status syp_run_in(sy_ctx *ctx, const sy_op_info *op, const void *args, enum syp_what what,
+                     sy_shape *shapes);
+
+/* The same where the tensors of these values are, on a device in this stream. Returns its status,
    with syp_last_failure; -1 with syp_last_failure: no context can be made. `shapes`: of SYP_INFER, n_tensors of them. */
 int syp_run(const struct syp_operator *op, const union syp_args *args, const struct syp_value *values, int n,
             void *stream, enum syp_what what, sy_shape *shapes);
@@ -248,7 +252,6 @@ void syp_frame_close(struct syp_frame *frame);
 
 /* Reads a value, the next or one at a place. Returns false where its kind is unusual, with or without an exception. */
 bool syp_read(struct syp_frame *frame, int at, PyObject *value);
-bool syp_read_all(struct syp_frame *frame, PyObject *const *values, int first, Py_ssize_t n);
 bool syp_is_tensor(const PyObject *value); /* of the library */
 
 /* The stream of the first tensor on a CUDA device that the library of tensors uses now; NULL elsewhere. */
@@ -257,6 +260,9 @@ bool syp_stream_of(const struct syp_frame *frame, void **stream);
 /* Tensor: an array of the binding's own. */
 PyObject *syp_tensor_type(void);                /* made once; a borrowed reference */
 const DLTensor *syp_tensor_of(PyObject *value); /* NULL: of another type */
+
+/* A tuple of numbers. */
+PyObject *syp_sizes(const int64_t *sizes, int n);
 
 /* Pointers that Python holds. */
 PyObject *syp_wrap(void *pointer);

@@ -378,27 +378,11 @@ static PyObject *call_direct(PyObject *self, PyObject *const *arguments, Py_ssiz
 
 /* ---- Without results --------------------------------------------------------------------------------------------- */
 
-/* A tuple of (shape, name of the type) or None for each output of a call with these inputs. */
-static PyObject *shapes_of(const struct syp_operator *op, const sy_shape *shapes)
-{
-    PyObject *found = PyTuple_New(op->n_fields - op->n_given);
-    for (int i = op->n_given; found != NULL && i < op->n_fields; i++) {
-        const sy_shape *shape = &shapes[op->at[i]];
-        PyObject *one = shape->rank < 0 ? Py_NewRef(Py_None)
-                                        : Py_BuildValue("(Ni)", syp_sizes(shape->extent, shape->rank),
-                                                        (int)sy_type_of(shape->type));
-        if (one == NULL || PyTuple_SetItem(found, i - op->n_given, one) != 0)
-            Py_CLEAR(found);
-    }
-    return found;
-}
-
-/* Reads values without outputs or with some; `shapes` or NULL. */
-static PyObject *ask(PyObject *self, PyObject *values, bool infer)
+/* check(values) -> None; rejects inputs and scalars, and outputs where there are some, that the operator would reject */
+static PyObject *check(PyObject *self, PyObject *values)
 {
     const struct callee *of = ((struct call_object *)(void *)self)->of;
     struct call c = {.self = self, .of = of, .given = values, .out = Py_None};
-    sy_shape shapes[MOST];
     PyObject *held = NULL, *done = NULL;
     void *stream = NULL;
     const int n = PyTuple_Check(values) ? (int)PyTuple_Size(values) : -1;
@@ -411,29 +395,13 @@ static PyObject *ask(PyObject *self, PyObject *values, bool infer)
     if (taken >= 0 && taken < n)
         reject(&c, "reject_kind", taken);
     else if (taken == n && find_stream(&c, &stream)) {
-        const int status =
-            syp_run(of->op, &c.args, c.frame.values, n, stream, infer ? SYP_INFER : SYP_QUERY, shapes);
-        if (status != SY_OK)
-            reject_status(&c, status);
-        else
-            done = infer ? shapes_of(of->op, shapes) : Py_NewRef(Py_None);
+        const int status = syp_run(of->op, &c.args, c.frame.values, n, stream, SYP_QUERY, NULL);
+        done = status != SY_OK ? reject_status(&c, status) : Py_NewRef(Py_None);
     }
     syp_frame_close(&c.frame);
     Py_XDECREF(held);
     Py_XDECREF(c.xp);
     return done;
-}
-
-/* check(values) -> None; rejects inputs and scalars, and outputs where there are some, that the operator would reject */
-static PyObject *check(PyObject *self, PyObject *values)
-{
-    return ask(self, values, false);
-}
-
-/* infer(given) -> for each output (shape, number of its type), or None where the call has none */
-static PyObject *infer(PyObject *self, PyObject *values)
-{
-    return ask(self, values, true);
 }
 
 /* ---- Preparation ------------------------------------------------------------------------------------------------- */
@@ -498,7 +466,6 @@ PyObject *syp_call_type(void)
                                     {"make", make, METH_VARARGS, NULL},
                                     {"direct", (PyCFunction)(void (*)(void))call_direct, METH_FASTCALL, NULL},
                                     {"check", check, METH_O, NULL},
-                                    {"infer", infer, METH_O, NULL},
                                     {NULL, NULL, 0, NULL}};
     ternaryfunc function = call_operator;
     void *slot = NULL;

@@ -80,9 +80,6 @@ static inline PyObject *syp_asked(const struct call *c, int i)
 /* Sets what makes results: the library of the leader, where that is. False after an exception. */
 bool syp_find_framework(struct call *c);
 
-/* A tuple of numbers. */
-PyObject *syp_sizes(const int64_t *sizes, int n);
-
 /* Makes the results of a call; the status of sy_infer, or -1 after an exception. */
 int syp_make_results(struct call *c, void *stream);
 

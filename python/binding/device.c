@@ -98,13 +98,9 @@ sy_status syp_call_on_device(DLDevice device, void *stream, const sy_op_info *op
 {
     char sentence[256] = "", text[512];
     struct syp_device *found = NULL;
-    sy_query query;
     const sy_status status = enter(device, stream, &found, sentence, sizeof sentence);
     if (status == SY_OK)
-        return leave(found, what == SYP_CALL ? sy_call(found->ctx, op, args, op->args_bytes)
-                            : what == SYP_QUERY
-                                ? sy_call_query(found->ctx, op, args, op->args_bytes, &query)
-                                : sy_infer(found->ctx, op, args, op->args_bytes, shapes, op->n_tensors));
+        return leave(found, syp_run_in(found->ctx, op, args, what, shapes));
     const char *const colon = strchr(sentence, ':'); /* after the name of the function */
     snprintf(text, sizeof text, "%s: %s is on cuda:%d, and%s", op->name, argument, (int)device.device_id,
              colon != NULL ? colon + 1 : " no context can be made there");

@@ -148,14 +148,6 @@ bool syp_read(struct syp_frame *frame, int at, PyObject *value)
     return true;
 }
 
-bool syp_read_all(struct syp_frame *frame, PyObject *const *values, int first, Py_ssize_t n)
-{
-    for (Py_ssize_t i = 0; i < n; i++)
-        if (!syp_read(frame, first + (int)i, values[i]))
-            return false;
-    return true;
-}
-
 bool syp_stream_of(const struct syp_frame *frame, void **stream)
 {
     int at = 0;

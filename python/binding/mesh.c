@@ -132,8 +132,8 @@ static int run(struct syp_mesh *mesh, const struct syp_operator *op, const struc
 }
 
 /* mesh_run(mesh, "start" or "query", operator, values, stream or None) -> 0, the status of a failure, or -1 - i when value i is of
-   a kind the operator does not take. mesh_tell(mesh, "request") then returns the request, "rows" and "slots" the results of a
-   query, for which outputs may be omitted. */
+   a kind the operator does not take. mesh_tell(mesh, "request") then returns the request, "rows" the result of a query, for which
+   outputs may be omitted. */
 static PyObject *mesh_run(PyObject *self, PyObject *const *values, Py_ssize_t n)
 {
     (void)self;
@@ -239,7 +239,7 @@ static PyObject *mesh_last(PyObject *self, PyObject *capsule)
 }
 
 /* mesh_tell(mesh, what) -> "opening": why it failed; "request": the one started last; "tokens": of the group of the first
-   device, in the request waited for last; "rows" and "slots": of the last query; "transport", "device", "shares": of the comm */
+   device, in the request waited for last; "device", "shares": of the comm; "rows": of the last query */
 static PyObject *mesh_tell(PyObject *self, PyObject *const *values, Py_ssize_t n)
 {
     (void)self;
@@ -249,8 +249,6 @@ static PyObject *mesh_tell(PyObject *self, PyObject *const *values, Py_ssize_t n
         return mesh == NULL ? NULL : reject("want a mesh and a word");
     if (PyUnicode_CompareWithASCIIString(what, "opening") == 0)
         return PyUnicode_FromString(mesh->sentence);
-    if (PyUnicode_CompareWithASCIIString(what, "transport") == 0)
-        return PyUnicode_FromString(sy_comm_transport_name(mesh->comm));
     if (PyUnicode_CompareWithASCIIString(what, "request") == 0)
         return mesh->started != NULL ? syp_wrap(mesh->started) : Py_NewRef(Py_None);
     if (PyUnicode_CompareWithASCIIString(what, "tokens") == 0)
@@ -259,8 +257,7 @@ static PyObject *mesh_tell(PyObject *self, PyObject *const *values, Py_ssize_t n
         return PyLong_FromLong(sy_comm_first_device(mesh->comm));
     if (PyUnicode_CompareWithASCIIString(what, "shares") == 0)
         return PyLong_FromLong(sy_comm_shares_memory(mesh->comm));
-    const bool rows = PyUnicode_CompareWithASCIIString(what, "rows") == 0;
-    return PyLong_FromLongLong(rows ? mesh->query.rows : mesh->query.slots);
+    return PyLong_FromLongLong(mesh->query.rows);
 }
 
 /* mesh_sync(mesh) -> status: the work of calls on a device has ended */

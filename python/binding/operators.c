@@ -124,6 +124,16 @@ int syp_take_values(const struct syp_operator *op, union syp_args *args, const s
     return i < n ? i + take_planes(op, args, values + i, n - i, room) : n;
 }
 
+sy_status syp_run_in(sy_ctx *ctx, const sy_op_info *op, const void *args, enum syp_what what,
+                     sy_shape *shapes)
+{
+    sy_query query;
+    if (what == SYP_CALL)
+        return sy_call(ctx, op, args, op->args_bytes);
+    return what == SYP_QUERY ? sy_call_query(ctx, op, args, op->args_bytes, &query)
+                             : sy_infer(ctx, op, args, op->args_bytes, shapes, op->n_tensors);
+}
+
 int syp_run(const struct syp_operator *op, const union syp_args *args, const struct syp_value *values, int n,
             void *stream, enum syp_what what, sy_shape *shapes)
 {
@@ -136,12 +146,7 @@ int syp_run(const struct syp_operator *op, const union syp_args *args, const str
     sy_ctx *ctx = syp_context();
     if (ctx == NULL)
         return -1;
-    sy_query query;
-    const size_t bytes = op->info->args_bytes;
-    const sy_status status = what == SYP_CALL ? sy_call(ctx, op->info, args, bytes)
-                             : what == SYP_QUERY
-                                 ? sy_call_query(ctx, op->info, args, bytes, &query)
-                                 : sy_infer(ctx, op->info, args, bytes, shapes, op->info->n_tensors);
+    const sy_status status = syp_run_in(ctx, op->info, args, what, shapes);
     if (status != SY_OK)
         syp_forget_failure();
     return (int)status;

@@ -126,10 +126,7 @@ static PyObject *get_shape(PyObject *self, void *unused)
 {
     (void)unused;
     const DLTensor *dl = syp_tensor_of(self);
-    PyObject *shape = PyTuple_New(dl->ndim);
-    for (int i = 0; shape != NULL && i < dl->ndim; i++)
-        PyTuple_SetItem(shape, i, PyLong_FromLongLong(dl->shape[i]));
-    return shape;
+    return syp_sizes(dl->shape, dl->ndim);
 }
 
 /* The names that NumPy and ml_dtypes have for types, by DLPack's code. */
@@ -338,14 +335,14 @@ static size_t compact_bytes(const DLTensor *tensor)
 static PyObject *copy(PyObject *self, PyObject *arguments)
 {
     (void)self;
-    PyObject *objects[2] = {NULL, NULL};
+    PyObject *first = NULL, *second = NULL;
     unsigned long long stream = 0;
     struct syp_frame frame;
     int at = 0;
-    if (!PyArg_ParseTuple(arguments, "OO|K", &objects[0], &objects[1], &stream) || !syp_frame_open(&frame, 2))
+    if (!PyArg_ParseTuple(arguments, "OO|K", &first, &second, &stream) || !syp_frame_open(&frame, 2))
         return NULL;
     PyObject *result = NULL;
-    const bool taken = syp_read_all(&frame, objects, 0, 2);
+    const bool taken = syp_read(&frame, 0, first) && syp_read(&frame, 1, second);
     const DLTensor *there = taken ? syp_on_device(frame.values, 2, &at) : NULL;
     if (there == NULL || frame.values[1 - at].tag != SYP_IS_TENSOR) {
         if (PyErr_Occurred() == NULL)

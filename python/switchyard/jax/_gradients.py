@@ -2,39 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import jax
 
 from .. import _binding
+from .._gradients import rules
 from ..errors import Status, rejection
 from ._launch import NARROW, Call, launch
-
-
-class Arrays(dict[str, Any]):
-    """Arrays or scalars by field; None for those that are not there."""
-
-    def __missing__(self, field: str) -> None:
-        return None
-
-
-# The gradients of inputs, from the scalars of the call, what was kept of its inputs and results, and the gradients of
-# its results. Both are without those that are not there.
-Rule = Callable[[Arrays, Arrays, Arrays], dict[str, Any]]
-
-rules: dict[str, tuple[Rule, tuple[str, ...]]] = {}  # of operators; the second is what they keep
-
-
-def rule(name: str, keep: str) -> Callable[[Rule], Rule]:
-    """Registers the gradient of an operator, and the arrays that it needs."""
-
-    def register(back: Rule) -> Rule:
-        rules[name] = (back, tuple(keep.split()))
-        return back
-
-    return register
-
 
 _differentiable: Any = jax.custom_vjp(launch, nondiff_argnums=(0,))
 
@@ -59,8 +35,9 @@ def _forward(call: Call, operands: tuple[Any, ...]) -> tuple[tuple[Any, ...], An
         return made, {}
     fields = _binding.fields(call.name)
     positions = (*call.operands, *(output.position for output in call.outputs))
-    named = Arrays(zip((fields[at] for at in positions), (*values, *made), strict=True))
-    return made, {field: named[field] for field in rules[call.name][1]}
+    named = dict(zip((fields[at] for at in positions), (*values, *made), strict=True))
+    rule = rules[call.name]
+    return made, {field: named.get(field) for field in {*rule.keep, *rule.sizes}}
 
 
 def _backward(call: Call, kept: dict[str, Any], given: tuple[Any, ...]) -> tuple[tuple[Any, ...]]:
@@ -72,9 +49,17 @@ def _backward(call: Call, kept: dict[str, Any], given: tuple[Any, ...]) -> tuple
     if call.name not in rules:
         text = f"{call.name} has no gradient: want jax.lax.stop_gradient of its arrays, or a function of jax.numpy"
         raise rejection(Status.UNSUPPORTED, text)
-    grads = Arrays((fields[output.position], grad) for output, grad in there)
-    scalars = Arrays((fields[at], value) for at, value in call.values().items())
-    made = rules[call.name][0](scalars, Arrays(kept), grads)
+    from . import _backward as functions
+
+    grads = {**dict.fromkeys(fields), **{fields[output.position]: grad for output, grad in there}}
+    held = {**dict.fromkeys(fields), **{fields[at]: value for at, value in call.values().items()}, **kept}
+    of_codes = [field for field in fields if field.endswith("_scales") and grads[field] is not None]
+    if of_codes or (call.name == "moe_unpermute" and held["row_format"] is not None):
+        text = f"{call.name} has no gradient with row_format: want jax.lax.stop_gradient of its arrays"
+        raise rejection(Status.UNSUPPORTED, text)
+    shape = {field: array.shape for field, array in kept.items() if array is not None}
+    values = SimpleNamespace(**held, shape=shape, needs=frozenset(fields))
+    made = rules[call.name].back(values, SimpleNamespace(**grads), functions)
     return (tuple(made.get(fields[at]) for at in call.operands),)
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from types import SimpleNamespace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from typing_extensions import Self
 
 from .. import _arrays
 from .._binding import core
 from .._operator import place
 from .._sentences import bad, shown
 from ..errors import Status
-from ._handle import Axis, Handle, Request
+from ._handle import Axis, Handle, Request, Routing
 from ._reading import Reader
 
 R = TypeVar("R", bound=tuple[Any, ...])
@@ -30,15 +30,29 @@ class Call(Generic[R]):
     returns: Any  # the class of its results
     optional: tuple[str, ...]  # results that may be left out
 
-    def __init__(self, handle: Handle, input: Any) -> None:
-        self.handle = handle
+    def __init__(self, handle: Handle, given: dict[str, Any], show: Callable[[R], Any]) -> None:
+        """Reads a call of these arguments, by name. `show` converts tuples to what the caller gets."""
+        self.handle, self.show = handle, show
         self.reader = Reader(handle, self.name)
-        self.input = self.reader.shards("input", input)
+        self.input = self.reader.shards("input", given["input"])
         self.xp: Any = place((self.input[0],))
         self.reader.xp = self.xp
-        self.values: list[Any] = []  # inputs and numbers, in the order of the binding's table
+        self.take(given)
+        numbers = self.reader.numbers(given)
+        self.numbers = SimpleNamespace(**numbers)
+        self.routing: Routing | None = given["routing"]
+        self.values = [*self.tensors(), *numbers.values()]  # in the order of the binding's table
+        self._add_results(given["out"], given["want"])
 
     # ---- What each operator implements ---------------------------------------------------------------------------
+
+    def take(self, given: dict[str, Any]) -> None:
+        """Takes its own inputs from the arguments, to which it adds numbers that are none."""
+        raise NotImplementedError
+
+    def tensors(self) -> list[Any]:
+        """The inputs in the order of the binding's table."""
+        raise NotImplementedError
 
     def make(self, wanted: Collection[str] | None) -> R:
         """New arrays for the results. May raise anything on invalid inputs."""
@@ -54,9 +68,9 @@ class Call(Generic[R]):
 
     # ---- The call ------------------------------------------------------------------------------------------------
 
-    def ready(self, out: R | None, wanted: Collection[str] | None, show: Callable[[R], Any]) -> Self:
-        """Adds the results to the values. `show` converts tuples to what the caller gets."""
-        self.new, self.show = out is None, show
+    def _add_results(self, out: R | None, wanted: Collection[str] | None) -> None:
+        """Adds the results to the values."""
+        self.new = out is None
         try:
             self.made = self.make(self._names(wanted)) if out is None else self._given(out)
         except Exception:
@@ -64,7 +78,6 @@ class Call(Generic[R]):
             raise
         for field, arrays in self.fields(self.made):
             self.values += self.reader.tensors(field, arrays, write=True)
-        return self
 
     def start(self, blocking: bool) -> Request[Any]:
         """Begins the exchange, and ends it if it is blocking."""

@@ -4,39 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from .._caches import row_type
 from .._sentences import bad
 from ..errors import Status
 from ._call import KEEP, Call, Shards, group_size
 from ._dispatch import own_shape
-from ._handle import Axis, Handle, Routing
 from ._results import AllToAllCombine
-
-
-class Numbers(NamedTuple):
-    """The fields that are no tensors, as C has them."""
-
-    local_reduce: bool
-    sum: bool
-    cluster_axis: Axis
-    output_shard_dim: int
-    order: str
-    fill: str
-    layout: str
-    align: int
-    max_tokens: int
-    strict_unique: bool
-    routing: Any
-    num_links: int
-    topology: str
-    memory: str
-    subdevice_id: int
-    replica: str
-    node_size: int
-    row_format: str | None
-    expert_rows: int
 
 
 class Combine(Call[AllToAllCombine[Shards]]):
@@ -44,20 +19,17 @@ class Combine(Call[AllToAllCombine[Shards]]):
     returns = AllToAllCombine
     optional = ("written", "output_scales")
 
-    def __init__(
-        self, handle: Handle, input: Any, expert_metadata: Any, expert_mapping: Any, weights: Any, input_scales: Any
-    ) -> None:
-        super().__init__(handle, input)
-        self.metadata = self.reader.shards("expert_metadata", expert_metadata)
-        self.mapping = self.reader.tensor("expert_mapping", expert_mapping)
-        self.weights = self.reader.shards("weights", weights)
-        self.scales = self.reader.shards("input_scales", input_scales)
+    def take(self, given: dict[str, Any]) -> None:
+        shards = self.reader.shards
+        self.metadata = shards("expert_metadata", given["expert_metadata"])
+        self.mapping = self.reader.tensor("expert_mapping", given["expert_mapping"])
+        self.weights = shards("weights", given["weights"])
+        self.scales = shards("input_scales", given["input_scales"])
 
-    def set_numbers(self, numbers: Numbers, routing: Routing | None) -> None:
-        self.numbers, self.routing = numbers, routing
+    def tensors(self) -> list[Any]:
         read = self.reader.tensors
-        self.values = [*read("input", self.input), *read("expert_metadata", self.metadata), self.mapping]
-        self.values += [*read("weights", self.weights), *read("input_scales", self.scales), *numbers]
+        values = [*read("input", self.input), *read("expert_metadata", self.metadata), self.mapping]
+        return [*values, *read("weights", self.weights), *read("input_scales", self.scales)]
 
     def own_tokens(self, d: int) -> tuple[int, tuple[int, ...]]:
         """Slots per token, and a device's own tokens as (B, S) or (N,)."""

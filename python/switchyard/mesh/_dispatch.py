@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -12,34 +12,10 @@ from .._row_formats import code_type, groups, scale_type
 from .._sentences import bad, shown
 from ..errors import Status
 from ._call import EXPERT, KEEP, PACKED, PADDED, Call, Shards, group_of, group_size, sized
-from ._handle import Axis, Handle, Routed, Routing
+from ._handle import Routed
 from ._results import AllToAllDispatch
 
 MOST_PLANES = 3
-
-
-class Numbers(NamedTuple):
-    """The fields that are no tensors, as C has them."""
-
-    num_planes: int
-    cluster_axis: Axis
-    output_concat_dim: int
-    order: str
-    fill: str
-    layout: str
-    align: int
-    max_tokens: int
-    strict_unique: bool
-    reuse_routing: bool
-    routing: Any
-    num_links: int
-    topology: str
-    memory: str
-    subdevice_id: int
-    replica: str
-    node_size: int
-    row_format: str | None
-    expert_rows: int
 
 
 class Dispatch(Call[AllToAllDispatch[Shards]]):
@@ -47,24 +23,22 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
     returns = AllToAllDispatch
     optional = ("metadata", "present", "src", "expert_counts", "expert_offsets", "rows_from", "rows_to", "scale_tokens")
 
-    def __init__(self, handle: Handle, input: Any, expert_indices: Any, expert_mapping: Any, planes: Any) -> None:
-        super().__init__(handle, input)
+    def take(self, given: dict[str, Any]) -> None:
         shards = self.reader.shards
-        self.indices = shards("expert_indices", expert_indices)
-        self.mapping = self.reader.tensor("expert_mapping", expert_mapping)
+        self.indices = shards("expert_indices", given["expert_indices"])
+        self.mapping = self.reader.tensor("expert_mapping", given["expert_mapping"])
         try:
-            planes = tuple(planes)
+            planes = tuple(given["planes"])
         except TypeError:
-            raise bad(Status.DTYPE, self.name, "planes", f"is {shown(planes)}, want a sequence of arrays") from None
+            text = f"is {shown(given['planes'])}, want a sequence of arrays"
+            raise bad(Status.DTYPE, self.name, "planes", text) from None
         self.planes: list[Shards] = [shards(f"planes[{p}]", plane) for p, plane in enumerate(planes)]
+        given["num_planes"] = len(planes)
 
-    def set_numbers(self, numbers: Numbers, routing: Routing | None) -> None:
-        self.numbers, self.routing = numbers, routing
+    def tensors(self) -> list[Any]:
         read = self.reader.tensors
-        self.values = [*read("input", self.input), *read("expert_indices", self.indices), self.mapping]
-        for field, plane in self._three("planes", self.planes):
-            self.values += read(field, plane)
-        self.values += numbers
+        values = [*read("input", self.input), *read("expert_indices", self.indices), self.mapping]
+        return values + [one for field, plane in self._three("planes", self.planes) for one in read(field, plane)]
 
     def _three(self, field: str, planes: Any) -> Iterable[tuple[str, Shards]]:
         for p in range(MOST_PLANES):
@@ -208,7 +182,7 @@ def own_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (n,)
 
 
-def _everything(known: Routed, numbers: Numbers) -> set[str]:
+def _everything(known: Routed, numbers: Any) -> set[str]:
     """The results of a call without `want`."""
     names = {"expert_counts", "rows_from", "rows_to", "present" if known.layout == PADDED else "src"}
     if known.layout == EXPERT:

@@ -17,9 +17,7 @@ from .._docstrings import add_words
 from ..errors import Status, rejection
 from ._call import Call
 from ._combine import Combine
-from ._combine import Numbers as CombineNumbers
 from ._dispatch import Dispatch
-from ._dispatch import Numbers as DispatchNumbers
 from ._handle import Handle, Request, Routing, reject_copy
 from ._reading import whole
 from ._results import AllToAllCombine, AllToAllDispatch
@@ -162,31 +160,7 @@ class Mesh(Generic[In, Out]):
         want: Collection[str] | None = None,
         out: AllToAllDispatch[Any] | None = None,
     ) -> Call[Any]:
-        call = Dispatch(self._handle, input, expert_indices, expert_mapping, planes)
-        read = call.reader
-        numbers = DispatchNumbers(
-            num_planes=len(call.planes),
-            cluster_axis=read.axis(cluster_axis),
-            output_concat_dim=read.dimension("output_concat_dim", output_concat_dim),
-            order=read.word("order", order),
-            fill=read.word("fill", fill),
-            layout=read.word("layout", layout),
-            align=read.number("align", align),
-            max_tokens=read.number("max_tokens", max_tokens),
-            strict_unique=read.flag("strict_unique", strict_unique),
-            reuse_routing=read.flag("reuse_routing", reuse_routing),
-            num_links=read.number("num_links", num_links),
-            topology=read.word("topology", topology),
-            memory=read.word("memory", memory),
-            subdevice_id=read.number("subdevice_id", subdevice_id),
-            replica=read.word("replica", replica),
-            node_size=read.number("node_size", node_size),
-            row_format=read.format("row_format", row_format),
-            expert_rows=read.number("expert_rows", expert_rows),
-            routing=read.routing(routing),
-        )
-        call.set_numbers(numbers, routing)
-        return call.ready(out, want, self._show)
+        return Dispatch(self._handle, locals(), self._show)
 
     @begins(_all_to_all_dispatch, blocking=False)
     def start_dispatch(self) -> Request[AllToAllDispatch[Out]]:  # type: ignore[empty-body]
@@ -272,31 +246,7 @@ class Mesh(Generic[In, Out]):
         want: Collection[str] | None = None,
         out: AllToAllCombine[Any] | None = None,
     ) -> Call[Any]:
-        call = Combine(self._handle, input, expert_metadata, expert_mapping, weights, input_scales)
-        read = call.reader
-        numbers = CombineNumbers(
-            local_reduce=read.flag("local_reduce", local_reduce),
-            sum=read.flag("sum", sum),
-            cluster_axis=read.axis(cluster_axis),
-            output_shard_dim=read.dimension("output_shard_dim", output_shard_dim),
-            order=read.word("order", order),
-            fill=read.word("fill", fill),
-            layout=read.word("layout", layout),
-            align=read.number("align", align),
-            max_tokens=read.number("max_tokens", max_tokens),
-            strict_unique=read.flag("strict_unique", strict_unique),
-            num_links=read.number("num_links", num_links),
-            topology=read.word("topology", topology),
-            memory=read.word("memory", memory),
-            subdevice_id=read.number("subdevice_id", subdevice_id),
-            replica=read.word("replica", replica),
-            node_size=read.number("node_size", node_size),
-            row_format=read.format("row_format", row_format),
-            expert_rows=read.number("expert_rows", expert_rows),
-            routing=read.routing(routing),
-        )
-        call.set_numbers(numbers, routing)
-        return call.ready(out, want, self._show)
+        return Combine(self._handle, locals(), self._show)
 
     @begins(_all_to_all_combine, blocking=False)
     def start_combine(self) -> Request[AllToAllCombine[Out]]:  # type: ignore[empty-body]

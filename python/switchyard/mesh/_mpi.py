@@ -11,27 +11,19 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import _binding
-from .._arrays import Array
 from .._numbers import integer
 from .._operator import choose
-from .._sentences import bad, sentence_of, shown
-from ..errors import Status, rejection, status_of
+from .._sentences import bad, shown
+from ..errors import Status, rejection
 from ._handle import Handle, Request
-from ._mesh import Mesh, begins
+from ._mesh import begins
+from ._processes import CHECKS, ProcessMesh, agree
 from ._reading import flag, whole
 
 MOST = (1 << 63) - 1  # bytes
-CHECKS = ("full", "none")
 
 
-def single(results: Any) -> Any:
-    """The results of the one device of this process."""
-    planes = tuple(plane[0] for plane in getattr(results, "plane_tokens", ()))
-    shown = {name: planes if name == "plane_tokens" else arrays[0] for name, arrays in results._asdict().items()}
-    return type(results)(**shown)
-
-
-class MpiMesh(Mesh[Array, Any]):
+class MpiMesh(ProcessMesh):
     """A mesh of rows x cols processes: each is one device, its rank in the communicator.
 
     Every field of a call is one array, that of this process's device, and so are results. Making a mesh, its calls and
@@ -79,17 +71,13 @@ class MpiMesh(Mesh[Array, Any]):
             if not comm:
                 raise
             cause = error
-        _agree(comm, cause)
+        if comm:  # not MPI_COMM_NULL, which has no others
+            agree("MpiMesh", comm.rank, cause, comm.allgather)
 
         def opening(pointer: Any) -> int:
             return int(binding.open(pointer, comm.py2f(), *numbers, *options))
 
         super().__init__(Handle(numbers, True, opening))
-
-    @property
-    def device(self) -> int:
-        """The device of this process: its rank."""
-        return self._handle.device
 
     @property
     def shares_memory(self) -> bool:
@@ -102,15 +90,6 @@ class MpiMesh(Mesh[Array, Any]):
     @begins(_alloc)
     def alloc(self) -> Any:
         pass
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            with self._handle.lock:
-                self._handle.leave()
-
-    _show = staticmethod(single)
 
 
 class Block:
@@ -140,18 +119,6 @@ class Block:
     def at(self, address: int) -> Any:
         memory = (ctypes.c_ubyte * self.size).from_address(address)
         return np.frombuffer(memory, np.uint8).view(self.dtype).reshape(self.shape)
-
-
-def _agree(comm: Any, cause: BaseException | None) -> None:
-    """Raises in all processes what one of them raises."""
-    if not comm:  # MPI_COMM_NULL: there are no others
-        return
-    mine = None if cause is None else (status_of(cause), sentence_of("MpiMesh", comm.rank, cause))
-    found = next((wrong for wrong in comm.allgather(mine) if wrong is not None), None)
-    if cause is not None and not isinstance(cause, Exception):
-        raise cause
-    if found is not None:
-        raise rejection(*found) from cause
 
 
 def _load(comm: Any) -> Any:

@@ -7,20 +7,18 @@ import struct
 import sys
 from typing import Any, Literal
 
-from .._arrays import Array
 from .._binding import core
 from .._operator import choose
-from .._sentences import bad, sentence_of, shown
-from ..errors import Status, rejection, status_of
+from .._sentences import bad, shown
+from ..errors import Status, rejection
 from ._handle import Handle
-from ._mesh import Mesh
-from ._mpi import CHECKS, single
+from ._processes import CHECKS, ProcessMesh, agree
 from ._reading import whole
 
 ID_WORDS = 16  # of an ncclUniqueId
 
 
-class NcclMesh(Mesh[Array, Any]):
+class NcclMesh(ProcessMesh):
     """A mesh of rows x cols processes with a GPU each, made by :func:`from_torch_distributed`.
 
     Every field of a call is one array, that of this process's device, and so are results. Rows on the GPU are sent by
@@ -28,26 +26,9 @@ class NcclMesh(Mesh[Array, Any]):
     mesh, its calls and closing it are collective, as for :class:`MpiMesh`, and so are errors.
     """
 
-    def __init__(self, handle: Handle) -> None:
-        super().__init__(handle)
-
-    @property
-    def device(self) -> int:
-        """The device of this process: its rank."""
-        return self._handle.device
-
     def alloc(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
         text = "alloc: the mesh is over NCCL, which shares no CPU memory, want an array of your library"
         raise rejection(Status.UNSUPPORTED, text)
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            with self._handle.lock:
-                self._handle.leave()
-
-    _show = staticmethod(single)
 
 
 def from_torch_distributed(
@@ -101,7 +82,13 @@ def from_torch_distributed(
         binding = _load(name)
     except BaseException as error:
         cause = error
-    _agree(dist, group, name, rank, n, cause)
+
+    def gather(mine: Any) -> list[Any]:
+        told: list[Any] = [None] * n
+        dist.all_gather_object(told, mine, group=group)
+        return told
+
+    agree(name, rank, cause, gather)
 
     def opening(pointer: Any) -> int:
         status = int(binding.new_id(pointer)) if rank == 0 else 0
@@ -114,18 +101,6 @@ def from_torch_distributed(
         return int(binding.open(pointer, rank, *numbers, *options, *words))
 
     return NcclMesh(Handle(numbers, True, opening))
-
-
-def _agree(dist: Any, group: Any, name: str, rank: int, n: int, cause: BaseException | None) -> None:
-    """Raises in all processes what one of them raises."""
-    mine = None if cause is None else (int(status_of(cause)), sentence_of(name, rank, cause))
-    told: list[Any] = [None] * n
-    dist.all_gather_object(told, mine, group=group)
-    found = next((wrong for wrong in told if wrong is not None), None)
-    if cause is not None and not isinstance(cause, Exception):
-        raise cause
-    if found is not None:
-        raise rejection(*found) from cause
 
 
 def _load(name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any, cast
 
 import numpy as np
@@ -132,6 +133,16 @@ class Reader:
         why = str(error).partition("\n")[0]
         raise self.bad(Status.DTYPE, what, f"cannot be read as a tensor: {why}") from error
 
+    def numbers(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The fields that are no tensors, of arguments by name, in the order of the binding's table."""
+        fields = _scalars(self.name)
+        made: dict[str, Any] = fields.copy()
+        for name, read in fields.items():
+            if read is not None:
+                made[name] = read(self, name, given[name])
+        made["routing"] = self.routing(given["routing"])
+        return made
+
     def flag(self, field: str, value: Any) -> bool:
         return flag(self.name, field, value)
 
@@ -140,6 +151,8 @@ class Reader:
 
     def word(self, field: str, word: str) -> str:
         words = _binding.words(self.name, field)
+        if type(word) is str and word in words:
+            return word
         return cast("str", words[choose(self.name, field, words, word)])
 
     def format(self, field: str, value: str | None) -> str | None:
@@ -148,13 +161,13 @@ class Reader:
     def dimension(self, field: str, value: int | None) -> int:
         return 0 if value is None else self.number(field, value)
 
-    def axis(self, value: int | None) -> Axis:
+    def axis(self, field: str, value: int | None) -> Axis:
         if value is None:
             return "none"
         with contextlib.suppress(Exception):
             if integer(value) in (0, 1):
                 return integer(value)
-        raise self.bad(Status.VALUE, "cluster_axis", f"is {shown(value)}, want None, 0 or 1")
+        raise self.bad(Status.VALUE, field, f"is {shown(value)}, want None, 0 or 1")
 
     def routing(self, value: Routing | None) -> Any:
         if value is None:
@@ -165,3 +178,14 @@ class Reader:
             raise self.bad(Status.STATE, "routing", "is of a mesh that is closed, want one of this mesh")
         self.keep.append(value)
         return value._pointer
+
+
+@functools.cache
+def _scalars(name: str) -> dict[str, Any]:
+    """The fields of an operator that are no tensors, and the method of Reader for each; None for the last one read."""
+    kinds = {"enum": Reader.word, "format": Reader.format, "bool": Reader.flag, "int": Reader.number}
+    kinds["i64"] = Reader.number
+    named = {"cluster_axis": Reader.axis}
+    named |= dict.fromkeys(("output_concat_dim", "output_shard_dim"), Reader.dimension)
+    fields = (field for field in _binding.table(name) if field.kind != "tensor")
+    return {field.name: named.get(field.name) or kinds.get(field.kind) for field in fields}

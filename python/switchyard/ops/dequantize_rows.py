@@ -1,13 +1,7 @@
-"""Numbers of quantised rows."""
-
 from __future__ import annotations
 
-from typing import Any
-
-from .. import _words
-from .._arrays import A, Array
 from .._caches import asked_type, row_type
-from .._operator import Operator
+from .._declare import A, Any, Array, Operator, _words
 from .._row_formats import dense_shape
 
 operator = Operator(

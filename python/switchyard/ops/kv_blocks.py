@@ -1,12 +1,7 @@
-"""Whole blocks of a KV cache, by pairs."""
-
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from .. import _caches
-from .._arrays import Array
-from .._operator import Operator
+from .._declare import Array, Operator, Sequence
 
 operator = Operator("kv_blocks", tuple)
 

@@ -1,14 +1,10 @@
-"""Gather rows of selected tokens from a paged KV cache."""
-
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, overload
+from typing import overload
 
-from .. import _caches, _words
-from .._arrays import A, Array
+from .. import _caches
 from .._caches import asked_type, row_shape, row_type
-from .._operator import Operator
+from .._declare import A, Any, Array, Operator, Sequence, _words
 
 operator = Operator(
     "kv_gather",

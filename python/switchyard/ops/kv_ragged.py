@@ -1,18 +1,15 @@
-"""Gather a run of tokens of each sequence from a paged KV cache."""
-
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 
-from .. import _caches, _words
-from .._arrays import A, Array
+from .. import _caches
 from .._binding import core
 from .._caches import asked_type, row_shape, row_type
+from .._declare import A, Any, Array, Operator, Sequence, _words
 from .._numbers import count
-from .._operator import Operator, place
+from .._operator import place
 
 operator = Operator(
     "kv_ragged",

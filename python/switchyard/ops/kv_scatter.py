@@ -1,13 +1,10 @@
-"""Write rows into a paged KV cache, by slot."""
-
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, overload
+from typing import overload
 
-from .. import _caches, _words
-from .._arrays import Array, is_array
-from .._operator import Operator
+from .. import _caches
+from .._arrays import is_array
+from .._declare import Any, Array, Operator, Sequence, _words
 
 _MANY = (tuple, list)
 

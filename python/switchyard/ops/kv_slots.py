@@ -1,12 +1,6 @@
-"""The row of every new token in a paged KV cache."""
-
 from __future__ import annotations
 
-from typing import Any
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Operator, _words
 
 operator = Operator("kv_slots", tuple)
 

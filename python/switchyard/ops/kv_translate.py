@@ -1,15 +1,8 @@
-"""The rows of selected tokens in a paged KV cache."""
-
 from __future__ import annotations
 
 import math
-from typing import Any, Generic
 
-from typing_extensions import NamedTuple
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator, _words
 
 
 class KvTranslate(NamedTuple, Generic[A]):

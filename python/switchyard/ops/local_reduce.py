@@ -1,14 +1,9 @@
-"""The sum of each token's rows over the experts of one device."""
-
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from .. import _words
-from .._arrays import A, Array
 from .._caches import row_type
-from .._operator import Operator
+from .._declare import A, Any, Array, Operator, _words
 
 
 def _shape(input: Any, expert_metadata: Any, layout: str) -> tuple[Any, ...]:

@@ -1,13 +1,6 @@
-"""The slots of each expert, padded to whole blocks."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeAlignBlock(NamedTuple, Generic[A]):

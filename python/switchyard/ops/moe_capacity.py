@@ -1,13 +1,9 @@
-"""The number of slots of each expert."""
-
 from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 
-from .._arrays import Array
-from .._operator import Operator, place
+from .._declare import Any, Array, Operator
+from .._operator import place
 
 operator = Operator("moe_capacity", tuple)
 

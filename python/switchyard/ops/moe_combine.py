@@ -1,9 +1,6 @@
-"""Sum rows from expert slots."""
-
 from __future__ import annotations
 
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Array, Operator
 
 operator = Operator("moe_combine", tuple, flows=(0, 3), extents={"S": lambda indices: indices.shape[-1]})
 

@@ -1,12 +1,6 @@
-"""A permutation in the form of another library."""
-
 from __future__ import annotations
 
-from typing import Any
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Operator, _words
 
 
 def _shape(

@@ -1,14 +1,8 @@
-"""Write token rows into expert slots of fixed capacity."""
-
 from __future__ import annotations
 
-from typing import Any, Generic, overload
+from typing import overload
 
-from typing_extensions import NamedTuple
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator, _words
 from .._row_formats import groups_of, has_scales, input_type, moved_scale_type
 
 

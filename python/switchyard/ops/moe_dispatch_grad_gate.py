@@ -1,9 +1,6 @@
-"""The gradient of the gates of moe_dispatch and moe_combine."""
-
 from __future__ import annotations
 
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Array, Operator
 
 operator = Operator(
     "moe_dispatch_grad_gate",

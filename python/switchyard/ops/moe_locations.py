@@ -1,13 +1,6 @@
-"""The slot of every choice inside the expert it names."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeLocations(NamedTuple, Generic[A]):

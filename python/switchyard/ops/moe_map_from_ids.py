@@ -1,13 +1,6 @@
-"""Expert ids to a routing map."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeMapFromIds(NamedTuple, Generic[A]):

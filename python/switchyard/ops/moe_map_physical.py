@@ -1,14 +1,6 @@
-"""Logical experts to physical ones."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator, _words
 
 
 class MoeMapPhysical(NamedTuple, Generic[A]):

@@ -1,13 +1,6 @@
-"""A routing map in which the number of tokens of every expert is a multiple of `alignment`."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .._arrays import A
-from .._operator import Operator
+from .._declare import A, Any, Generic, NamedTuple, Operator
 
 
 class MoePadMap(NamedTuple, Generic[A]):

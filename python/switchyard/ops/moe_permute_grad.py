@@ -1,13 +1,6 @@
-"""The gradient of moe_permute."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoePermuteGrad(NamedTuple, Generic[A]):

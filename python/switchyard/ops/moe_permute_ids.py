@@ -1,14 +1,6 @@
-"""Token rows to one row per expert they name, grouped by expert."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator, _words
 from .._row_formats import groups_of, has_scales, moved_scale_type, token_type
 
 

@@ -1,13 +1,6 @@
-"""Rows grouped by rank to rows grouped by expert, and back."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeReorderChunks(NamedTuple, Generic[A]):

@@ -1,14 +1,6 @@
-"""Router logits to the experts of each token."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator, _words
 
 
 class MoeRoute(NamedTuple, Generic[A]):

@@ -1,13 +1,7 @@
-"""Return permuted rows to their tokens."""
-
 from __future__ import annotations
 
-from typing import Any
-
-from .. import _words
-from .._arrays import A, Array
 from .._caches import row_type
-from .._operator import Operator
+from .._declare import A, Any, Array, Operator, _words
 
 
 def _tokens(routing_map: Any, probs: Any, num_tokens: int) -> Any:

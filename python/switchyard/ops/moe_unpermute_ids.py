@@ -1,11 +1,6 @@
-"""Return rows permuted by ids to their tokens."""
-
 from __future__ import annotations
 
-from typing import Any
-
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Operator
 
 
 def _tokens(sorted_indices: Any, probs: Any, num_tokens: int) -> Any:

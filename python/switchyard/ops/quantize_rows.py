@@ -1,14 +1,6 @@
-"""Rows as codes of 4 or 8 bits, with a scale for each group."""
-
 from __future__ import annotations
 
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator, _words
 from .._row_formats import code_shape, code_type, scale_shape, scale_type, scales_apart
 
 

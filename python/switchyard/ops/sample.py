@@ -1,16 +1,8 @@
-"""One token per row of logits."""
-
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from typing import Any, Generic
 
-from typing_extensions import NamedTuple
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator, Sequence, _words
 
 
 class Sample(NamedTuple, Generic[A]):

@@ -1,10 +1,6 @@
-"""The noise that sample makes from a seed."""
-
 from __future__ import annotations
 
-from typing import Any
-
-from .._operator import Operator
+from .._declare import Any, Operator
 
 operator = Operator("sample_noise", tuple)
 

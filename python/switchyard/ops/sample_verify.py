@@ -1,15 +1,6 @@
-"""Draft tokens of speculative decoding."""
-
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic
-
-from typing_extensions import NamedTuple
-
-from .. import _words
-from .._arrays import A, Array
-from .._operator import Operator
+from .._declare import A, Any, Array, Generic, NamedTuple, Operator, Sequence, _words
 
 
 class SampleVerify(NamedTuple, Generic[A]):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +13,10 @@ from torch import Tensor
 import switchyard
 
 from .. import _functions
+from .._gradients import rules
 from .._sentences import bad
 from ..errors import Status, rejection
-from ._library import library, op, transformed
+from ._library import calls, library, op, transformed
 
 _C: Any = torch._C
 DIFFERENTIABLE = (torch.float32, torch.float16, torch.bfloat16)
@@ -33,20 +33,15 @@ def register(name: str, setup: Callable[..., None], backward: Callable[..., Any]
     transformed[name] = _function(name, setup_context, backward)
 
 
-# The gradients of inputs by name, from a call and the gradients of its results. A call has by name what was kept, None
-# for what was left out, and all scalars; `shape` and `dtype` of its tensors; and `needs`, the inputs with a gradient.
-Rule = Callable[[Any, Any], dict[str, Any]]
 Begin = Callable[[Any, Any, Any], Iterable[str] | None]
 
-rules: dict[str, Rule] = {}  # of operators
 
-
-def rule(name: str, keep: str, begin: Begin | None = None) -> Callable[[Rule], Rule]:
-    """Registers the gradient of an operator, and which inputs and results it needs.
+def take_rule(name: str, begin: Begin | None = None) -> None:
+    """Registers the gradient of an operator.
 
     `begin` looks at a call that is made: its context, its values and results by name; it returns what need not be kept.
     """
-    operator = _functions.operator_of(getattr(switchyard, name))
+    operator, (back, keep, _) = _functions.operator_of(getattr(switchyard, name)), rules[name]
     fields = [*(field.parameter for field in operator.given), *operator.asks]
     results = [field.name for field in operator.outputs]
 
@@ -55,28 +50,71 @@ def rule(name: str, keep: str, begin: Begin | None = None) -> Callable[[Rule], R
         made = dict(zip(results, output if isinstance(output, (tuple, list)) else (output,), strict=True))
         left_out = begin(ctx, SimpleNamespace(**given), SimpleNamespace(**made)) if begin else ()
         held = {**given, **made}
-        ctx.names = [field for field in keep.split() if field not in (left_out or ())]
+        ctx.names = [field for field in keep if field not in (left_out or ())]
         ctx.save_for_backward(*(held[field] for field in ctx.names))
         tensors = {field: value for field, value in given.items() if isinstance(value, Tensor)}
         ctx.values = {field: value for field, value in given.items() if field not in tensors}
         ctx.shape = {field: tensor.shape for field, tensor in tensors.items()}
-        ctx.dtype = {field: tensor.dtype for field, tensor in tensors.items()}
 
-    def backward(back: Rule, ctx: Any, *grads: Any) -> Any:
+    def backward(ctx: Any, *grads: Any) -> Any:
         if all(grad is None for grad in grads):
             return (None,) * len(fields)
-        held = {**dict.fromkeys(keep.split()), **ctx.values, **dict(zip(ctx.names, ctx.saved_tensors, strict=True))}
+        held = {**dict.fromkeys(keep), **ctx.values, **dict(zip(ctx.names, ctx.saved_tensors, strict=True))}
         needs = {field for field, needed in zip(fields, ctx.needs_input_grad, strict=False) if needed}
-        call = SimpleNamespace(**held, shape=ctx.shape, dtype=ctx.dtype, needs=needs)
-        made = back(call, SimpleNamespace(**dict(zip(results, grads, strict=True))))
+        call = SimpleNamespace(**held, shape=ctx.shape, needs=needs)
+        made = back(call, SimpleNamespace(**dict(zip(results, grads, strict=True))), Functions)
         return tuple(made.get(field) if field in needs else None for field in fields)
 
-    def take(back: Rule) -> Rule:
-        rules[name] = back
-        register(name, setup, functools.partial(backward, back))
-        return back
+    register(name, setup, backward)
 
-    return take
+
+class Functions:
+    """What the rules need of PyTorch."""
+
+    where, float32 = torch.where, torch.float32
+
+    @staticmethod
+    def run(name: str, *values: Any) -> Any:
+        """The results of an operator."""
+        return calls[name](values)
+
+    @staticmethod
+    def row_gradient(*values: Any) -> Any:
+        """The gradient of moe_combine's rows."""
+        return op("moe_combine_grad")(*values)
+
+    @staticmethod
+    def zeros(shape: tuple[Any, ...], like: Tensor) -> Tensor:
+        return like.new_zeros(shape)
+
+    @staticmethod
+    def full_map(probs: Tensor) -> Tensor:
+        """A routing map of this shape that is true everywhere."""
+        return torch.ones_like(probs, dtype=torch.bool)
+
+    @staticmethod
+    def compact(tensor: Tensor) -> Tensor:
+        return tensor.contiguous()
+
+    @staticmethod
+    def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        return tensor.to(dtype)
+
+    @staticmethod
+    def wide(indices: Tensor) -> Tensor:
+        """Indices for products with sizes."""
+        return indices.long()
+
+    @staticmethod
+    def take(tensor: Tensor, ids: Tensor) -> Tensor:
+        """The elements of each row."""
+        return tensor.gather(1, ids.long())
+
+    @staticmethod
+    def is_last(named: Tensor, n: Any) -> Tensor:
+        """Which of the numbers below n do not occur again."""
+        at = torch.arange(named.shape[0], device=named.device)
+        return named.new_full((n,), -1).scatter_reduce(0, named, at, "amax")[named] == at
 
 
 class _Ended:
@@ -166,8 +204,3 @@ def end_at_codes(ctx: Any, name: str, field: str, tensor: Tensor, row_format: st
         return
     reject_codes(name, field, tensor)
     ctx.mark_non_differentiable(scales)
-
-
-def factors(weights: Tensor | None, rows: Tensor) -> Tensor | None:
-    """Weights in a type the operator accepts with these rows: their own if it is that of the rows, else float32."""
-    return weights if weights is None or weights.dtype == rows.dtype else weights.to(torch.float32)

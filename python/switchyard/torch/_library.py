@@ -281,6 +281,7 @@ def register(name: str, schema: str, kernel: Call, fake: Call) -> Any:
     return op(name)
 
 
+calls: dict[str, Call] = {}  # by operator: what `define` returned
 transformed: dict[str, Call] = {}  # by operator: what takes its place while a transformation of torch.func is active
 
 
@@ -396,7 +397,8 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
             return made
         return operator.results(*[m if there else None for m, there in zip(made, operator.present(given), strict=True)])
 
-    return shortened(operator, alone, general)
+    calls[name] = call = shortened(operator, alone, general)
+    return call
 
 
 LINES = """

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 import switchyard
 
 from . import _gradients
-from ._library import derive, op
+from ._library import derive
 
 moe_reorder_chunks = derive(
     switchyard.moe_reorder_chunks,
@@ -42,15 +40,5 @@ local_reduce = derive(
 )
 
 
-@_gradients.rule("moe_reorder_chunks", "counts")
-def _reorder_back(call: Any, grads: Any) -> dict[str, Any]:
-    given = {"rows": grads.reordered_rows, "extra": grads.reordered_extra}
-    there = {field: grad for field, grad in given.items() if grad is not None and field in call.needs}
-    if not there:
-        return {}
-    first, second = [*there.values(), None][:2]  # a single gradient is passed as `rows`
-    made = op("moe_reorder_chunks")(first, call.counts, second, not call.inverse)
-    return dict(zip(there, made, strict=False))
-
-
+_gradients.take_rule("moe_reorder_chunks")
 _gradients.reject("local_reduce", "want input.detach(), or moe_unpermute of the rows in expert order")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor
 
 import switchyard
 
 from . import _gradients
-from ._library import derive, op
+from ._library import derive
 
 moe_permute = derive(
     switchyard.moe_permute,
@@ -86,47 +85,13 @@ def _begin_permute(ctx: Any, given: Any, made: Any) -> None:
     _gradients.end_at_codes(ctx, "moe_permute", "tokens", given.tokens, given.row_format, made.permuted_scales)
 
 
-@_gradients.rule("moe_permute", "sorted_indices routing_map", _begin_permute)
-def _permute_back(call: Any, grads: Any) -> dict[str, Any]:
-    (count, width), experts, dtype = call.shape["tokens"], call.shape["routing_map"][1], call.dtype["tokens"]
-    rows = grads.permuted_tokens if "tokens" in call.needs else None
-    row_probs = grads.permuted_probs if "probs" in call.needs else None
-    if rows is None and row_probs is None:
-        return {}
-    if count == 0 or experts == 0:  # an empty map, which moe_permute_grad rejects
-        empty = [call.routing_map.new_zeros(shape, dtype=dtype) for shape in ((count, width), (count, experts))]
-        return {"tokens": None if rows is None else empty[0], "probs": None if row_probs is None else empty[1]}
-    made = op("moe_permute_grad")(
-        call.sorted_indices.new_zeros((call.sorted_indices.shape[0], 0), dtype=dtype) if rows is None else rows,
-        call.sorted_indices,
-        row_probs,
-        None if row_probs is None else call.routing_map,
-        experts,
-        count,
-        call.drop_and_pad,
-        call.zero_pad,
-    )
-    return {"tokens": None if rows is None else made[0], "probs": None if row_probs is None else made[1]}
-
-
 def _begin_unpermute(ctx: Any, given: Any, made: Any) -> Iterable[str]:
     if given.probs is not None and given.row_format is not None:
         _gradients.reject_codes("moe_unpermute", "probs", given.probs)
     return ("permuted_tokens",) if given.probs is None else ()
 
 
-@_gradients.rule("moe_unpermute", "sorted_indices permuted_tokens routing_map probs", _begin_unpermute)
-def _unpermute_back(call: Any, grads: Any) -> dict[str, Any]:
-    routing_map, probs = call.routing_map, call.probs
-    if probs is None:
-        routing_map = None  # only weights need it
-    elif routing_map is None:  # capacity mode: the row gives the expert, the map is not used
-        routing_map = torch.ones_like(probs, dtype=torch.bool)
-    rows, of_probs = op("moe_unpermute_grad")(
-        grads.tokens, call.sorted_indices, call.permuted_tokens, routing_map, probs, call.drop_and_pad, call.zero_pad
-    )
-    return {"permuted_tokens": rows, "probs": of_probs}
-
-
+_gradients.take_rule("moe_permute", _begin_permute)
+_gradients.take_rule("moe_unpermute", _begin_unpermute)
 _gradients.reject_second("moe_permute_grad")
 _gradients.reject_second("moe_unpermute_grad")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import torch
 from torch import Tensor
 
 import switchyard
 
 from . import _gradients
-from ._library import derive, op
+from ._library import derive
 
 moe_route = derive(
     switchyard.moe_route,
@@ -60,20 +57,6 @@ moe_ids_from_map = derive(
 )
 
 
-@_gradients.rule("moe_map_from_ids", "ids")
-def _map_from_ids_back(call: Any, grads: Any) -> dict[str, Any]:
-    if grads.probs is None or call.num_experts == 0:
-        return {}
-    named = (call.ids >= 0) & (call.ids < call.num_experts)
-    found = grads.probs.gather(1, torch.where(named, call.ids, 0).long())
-    return {"weights": torch.where(named, found, 0)}
-
-
-@_gradients.rule("moe_ids_from_map", "ids")
-def _ids_from_map_back(call: Any, grads: Any) -> dict[str, Any]:
-    if grads.weights is None:
-        return {}
-    return {"probs": op("moe_map_from_ids")(call.ids, grads.weights, call.shape["routing_map"][1], True)[1]}
-
-
+_gradients.take_rule("moe_map_from_ids")
+_gradients.take_rule("moe_ids_from_map")
 _gradients.reject("moe_route", "take ids or routing_map from it, and the weights from the logits in torch")

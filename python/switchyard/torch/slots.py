@@ -11,10 +11,11 @@ from torch import Tensor
 import switchyard
 
 from .._functions import operator_of
+from .._gradients import named_slots
 from .._sentences import bad
 from ..errors import Status
 from . import _gradients, _library
-from ._library import Given, define, derive, function, op
+from ._library import Given, define, derive, function
 
 _dispatch = define(operator_of(switchyard.moe_dispatch), switchyard.MoeDispatch[Tensor])
 gate_gradient = define(operator_of(switchyard.moe_dispatch_grad_gate), Tensor)
@@ -116,8 +117,7 @@ def _row_gradient(
     This is a moe_combine with the roles exchanged: a slot is a sample, and its choices are the samples that named it.
     """
     slots, count = num_experts * capacity, grad.shape[0]
-    valid = (indices >= 0) & (indices < num_experts) & (locations >= 0) & (locations < capacity)
-    named = torch.where(valid, indices.long() * capacity + locations, slots).reshape(-1)
+    named = named_slots(_gradients.Functions, indices, locations, num_experts, capacity).reshape(-1)
     order = torch.argsort(named, stable=True)
     counts = torch.bincount(named, minlength=slots + 1)
     named = named[order]
@@ -144,16 +144,6 @@ def _fake_row_gradient(
     return grad.new_empty((num_experts * capacity, grad.shape[1]))
 
 
-def _last_on_slot(indices: Tensor, locations: Tensor, num_experts: int, capacity: int) -> Tensor:
-    """The locations, with -1 for a sample whose slot a later one overwrote."""
-    slots = num_experts * capacity
-    valid = (indices >= 0) & (indices < num_experts) & (locations >= 0) & (locations < capacity)
-    named = torch.where(valid, indices.long() * capacity + locations, slots)
-    sample = torch.arange(named.shape[0], device=named.device)
-    last = named.new_full((slots + 1,), -1).scatter_reduce(0, named, sample, "amax")
-    return torch.where(last[named] == sample, locations, -1)
-
-
 def _begin_dispatch(ctx: Any, given: Any, made: Any) -> Iterable[str]:
     for field, tensor in (("input", given.input), ("gates", given.gates)):
         if tensor is not None:
@@ -166,34 +156,8 @@ def _without_gates(given: Any, rows: str) -> Iterable[str]:
     return () if given.gates is not None and given.gates.requires_grad else (rows,)
 
 
-@_gradients.rule("moe_dispatch", "gates indices locations input", _begin_dispatch)
-def _dispatch_back(call: Any, grads: Any) -> dict[str, Any]:
-    gates, indices, locations, grad = call.gates, call.indices, call.locations, grads.dispatch
-    if grad is None:
-        return {}
-    sizes, made = (call.num_experts, call.capacity), {}
-    if not call.unique_slots:
-        locations = _last_on_slot(indices, locations, *sizes)
-    if "gates" in call.needs:
-        made["gates"] = gate_gradient((indices, locations, call.input, grad, *sizes, gates.dtype))
-    if "input" in call.needs:
-        made["input"] = op("moe_combine")(gates, indices, locations, grad, *sizes)
-    return made
-
-
-@_gradients.rule(
-    "moe_combine", "gates indices locations expert_out", lambda _, given, __: _without_gates(given, "expert_out")
-)
-def _combine_back(call: Any, grads: Any) -> dict[str, Any]:
-    gates, indices, locations, grad = call.gates, call.indices, call.locations, grads.output
-    sizes, made = (call.num_experts, call.capacity), {}
-    if "gates" in call.needs:
-        made["gates"] = gate_gradient((indices, locations, grad, call.expert_out, *sizes, gates.dtype))
-    if "expert_out" in call.needs:
-        made["expert_out"] = op("moe_combine_grad")(grad, gates, indices, locations, *sizes)
-    return made
-
-
+_gradients.take_rule("moe_dispatch", _begin_dispatch)
+_gradients.take_rule("moe_combine", lambda _, given, __: _without_gates(given, "expert_out"))
 _library.register(
     "moe_combine_grad",
     "(Tensor grad, Tensor? gates, Tensor indices, Tensor locations, SymInt num_experts, SymInt capacity) -> Tensor",

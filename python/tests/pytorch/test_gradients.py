@@ -194,6 +194,12 @@ def test_gradients_have_the_types_of_their_tensors(rows_type: Any, probs_type: A
     assert (rows.grad.dtype, weights.grad.dtype) == (rows_type, probs_type)
 
 
+def test_weights_of_integer_tokens_have_a_gradient() -> None:
+    probs = leaf(rand(4, 3))
+    st.moe_permute(torch.ones(4, 2, dtype=torch.int32), MAP, probs, num_out_tokens=8).permuted_probs.sum().backward()
+    assert torch.equal(probs.grad, MAP.float())
+
+
 # The same operators in plain torch, with autograd of its own.
 
 

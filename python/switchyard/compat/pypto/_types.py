@@ -45,31 +45,7 @@ class TileOpFormat(enum.IntEnum):
     TILEOP_NZ = 1
 
 
-# NumPy types that hold the elements. NumPy has no small floats: their bits are kept as integers.
-_STORED: dict[DataType, Any] = {
-    DataType.DT_INT8: np.int8,
-    DataType.DT_INT16: np.int16,
-    DataType.DT_INT32: np.int32,
-    DataType.DT_INT64: np.int64,
-    DataType.DT_FP8: np.uint8,
-    DataType.DT_FP16: np.float16,
-    DataType.DT_FP32: np.float32,
-    DataType.DT_BF16: np.uint16,
-    DataType.DT_HF8: np.uint8,
-    DataType.DT_UINT8: np.uint8,
-    DataType.DT_UINT16: np.uint16,
-    DataType.DT_UINT32: np.uint32,
-    DataType.DT_UINT64: np.uint64,
-    DataType.DT_BOOL: np.bool_,
-    DataType.DT_DOUBLE: np.float64,
-    DataType.DT_FP8E4M3: np.uint8,
-    DataType.DT_FP8E5M2: np.uint8,
-    DataType.DT_FP8E8M0: np.uint8,
-    DataType.DT_FP4_E2M1X2: np.uint8,  # two to a byte
-    DataType.DT_FP4_E1M2X2: np.uint8,
-}
-
-# Names of NumPy's, ml_dtypes' and PyTorch's types.
+# Types by the names of NumPy, ml_dtypes and PyTorch.
 _BY_NAME: dict[str, DataType] = {
     "int8": DataType.DT_INT8,
     "int16": DataType.DT_INT16,
@@ -88,17 +64,29 @@ _BY_NAME: dict[str, DataType] = {
     "float8_e5m2": DataType.DT_FP8E5M2,
     "float8_e8m0fnu": DataType.DT_FP8E8M0,
 }
+_NAMES = {dtype: name for name, dtype in _BY_NAME.items()}
+# Of no library; the last two are two to a byte.
+_BYTES = (
+    DataType.DT_FP8,
+    DataType.DT_HF8,
+    DataType.DT_FP4_E2M1X2,
+    DataType.DT_FP4_E1M2X2,
+)
 
 
 def stored_as(dtype: DataType) -> np.dtype[Any] | None:
-    """The NumPy type that holds elements of this type; None where an element is no whole bytes."""
-    found = _STORED.get(dtype)
-    return None if found is None else np.dtype(found)
+    """The NumPy type that holds elements of this type; None where an element is no whole bytes.
+
+    NumPy has no small floats: their bits are kept as integers.
+    """
+    name = "uint8" if dtype in _BYTES else _NAMES.get(dtype, "")
+    name = "uint8" if name.startswith("float8") else name.replace("bfloat", "uint")
+    return np.dtype(name) if name else None
 
 
 def torch_name(dtype: DataType) -> str:
     """The name of PyTorch's type for these elements; small floats that it lacks are their bytes."""
-    return next((name for name, found in _BY_NAME.items() if found == dtype), str(stored_as(dtype)))
+    return _NAMES.get(dtype, str(stored_as(dtype)))
 
 
 def type_of(array: Any) -> DataType | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -9,7 +11,7 @@ from torch import Tensor
 
 import switchyard.torch as ours
 
-from ._rejections import none, only, own_words
+from ._rejections import P, none, only, own_words
 
 # Names of the arguments of operators here.
 SCATTER = {"cache": "key_cache", "src": "key", "slots": "slot_mapping"}
@@ -22,6 +24,29 @@ GATHER = {
     "starts": "seq_offset",
 }
 GATHER |= {"cache of plane 1": "value_cache", "out of plane 1": "value"}
+
+
+def functional(
+    write: Callable[P, None], copied: Callable[[Tensor], Tensor], *fields: str
+) -> Callable[P, tuple[Tensor, Tensor]]:
+    """A function that writes into copies of two arguments, and returns them."""
+    signature = inspect.signature(write)
+
+    def call(*args: P.args, **kwargs: P.kwargs) -> tuple[Tensor, Tensor]:
+        try:
+            given = signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{call.__name__}() {error}") from None
+        first, second = (copied(given.arguments[field]) for field in fields)
+        given.arguments.update(zip(fields, (first, second), strict=True))
+        write(*given.args, **given.kwargs)
+        return first, second
+
+    call.__name__ = call.__qualname__ = f"{write.__name__}_functional"
+    call.__doc__, call.__module__ = f"The same in copies of {' and '.join(fields)}.", __name__
+    call.__annotations__ = {**write.__annotations__, "return": "tuple[Tensor, Tensor]"}
+    call.__signature__ = signature.replace(return_annotation="tuple[Tensor, Tensor]")  # type: ignore[attr-defined]
+    return call
 
 
 @own_words(SCATTER)
@@ -45,32 +70,9 @@ def npu_scatter_pa_kv_cache(
     ours.kv_scatter((key_cache, value_cache), rows, slot_mapping, pad="skip", layout=_layout(cache_mode))
 
 
-@own_words(SCATTER)
-def npu_scatter_pa_kv_cache_functional(
-    key: Tensor,
-    value: Tensor,
-    key_cache: Tensor,
-    value_cache: Tensor,
-    slot_mapping: Tensor,
-    *,
-    compress_lens: Tensor | None = None,
-    compress_seq_offsets: Tensor | None = None,
-    seq_lens: Tensor | None = None,
-    cache_mode: str | None = "PA_NZ",
-) -> tuple[Tensor, Tensor]:
-    """The same in copies of the caches."""
-    made = key_cache.contiguous().clone(), value_cache.contiguous().clone()
-    npu_scatter_pa_kv_cache(
-        key,
-        value,
-        *made,
-        slot_mapping,
-        compress_lens=compress_lens,
-        compress_seq_offsets=compress_seq_offsets,
-        seq_lens=seq_lens,
-        cache_mode=cache_mode,
-    )
-    return made
+npu_scatter_pa_kv_cache_functional = own_words(SCATTER)(
+    functional(npu_scatter_pa_kv_cache, lambda cache: cache.contiguous().clone(), "key_cache", "value_cache")
+)
 
 
 @own_words(GATHER)
@@ -105,32 +107,7 @@ def npu_gather_pa_kv_cache(
     )
 
 
-@own_words(GATHER)
-def npu_gather_pa_kv_cache_functional(
-    key_cache: Tensor,
-    value_cache: Tensor,
-    block_tables: Tensor,
-    seq_lens: Tensor,
-    key: Tensor,
-    value: Tensor,
-    *,
-    seq_offset: Tensor | None = None,
-    is_seq_lens_cumsum: bool = False,
-    cache_mode: str = "Norm",
-) -> tuple[Tensor, Tensor]:
-    """The same in copies of key and value."""
-    made = key.clone(), value.clone()
-    npu_gather_pa_kv_cache(
-        key_cache,
-        value_cache,
-        block_tables,
-        seq_lens,
-        *made,
-        seq_offset=seq_offset,
-        is_seq_lens_cumsum=is_seq_lens_cumsum,
-        cache_mode=cache_mode,
-    )
-    return made
+npu_gather_pa_kv_cache_functional = own_words(GATHER)(functional(npu_gather_pa_kv_cache, torch.clone, "key", "value"))
 
 
 def _layout(cache_mode: str | None) -> Literal["nhd", "hnd"]:

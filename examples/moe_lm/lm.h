@@ -1,10 +1,5 @@
 /*
- * A mixture-of-experts language model in C: the structures and functions of its files. Read in this order:
- *   main.c        the program in short
- *   engine.c      several requests at once, each with its own parameters; drafts
- *   model.c       the decoder: attention over a paged cache, experts between moe_permute and moe_unpermute
- *   mesh.c        experts on several devices or processes, between all_to_all_dispatch and all_to_all_combine
- *   load.c        what config.json says, and which tensors three architectures have
+ * A mixture-of-experts language model in C: the structures and functions of its files, which README.md lists in the order to read them.
  *
  * What these files take from the folder support/; support.h has all of it:
  *   struct matrix              weights with a row for each output; panel NULL: the model has none

@@ -532,12 +532,9 @@ static uint64_t weigh_e(const float *e, size_t n, float least)
 
 /* Entries that both tables share. */
 #define SHARED \
-    .copy_fan = copy_fan, .copy_rows = copy_rows, .nonzero_u8 = nonzero_u8, .keys = SYI_FLOATS(keys), \
-    .exp_keys = exp_keys, .weigh_f32 = weigh_f32, .sum_exp = SYI_FLOATS(sum_exp), \
-    .exp_row = SYI_FLOATS(exp_row), .split = split, .weigh_e = weigh_e, \
-    .block_max_16 = syi_block_max_16_neon, .block_max_32 = syi_block_max_32_neon, \
-    .count_ge_u16 = syi_count_ge_u16_neon, .reach_16 = syi_reach_16_neon, .reach_32 = syi_reach_32_neon, \
-    .encoders = &syi_encoders_neon
+    SYI_SAME_ENTRIES, .block_max_16 = syi_block_max_16_neon, .block_max_32 = syi_block_max_32_neon, \
+                      .count_ge_u16 = syi_count_ge_u16_neon, .reach_16 = syi_reach_16_neon, \
+                      .reach_32 = syi_reach_32_neon, .encoders = &syi_encoders_neon
 
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",

@@ -22,6 +22,12 @@
         name##_f32, name##_f16, name##_bf16 \
     }
 
+/* Entries of one name in every table. */
+#define SYI_SAME_ENTRIES \
+    .copy_fan = copy_fan, .copy_rows = copy_rows, .nonzero_u8 = nonzero_u8, .keys = SYI_FLOATS(keys), \
+    .exp_keys = exp_keys, .weigh_f32 = weigh_f32, .sum_exp = SYI_FLOATS(sum_exp), \
+    .exp_row = SYI_FLOATS(exp_row), .split = split, .weigh_e = weigh_e
+
 #define SYI_DEFINE_SCALE(name, type) \
     static void scale_##name(void *dst, const void *src, float w, size_t n) \
     { \

@@ -126,7 +126,7 @@ aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecu
     for (int i = 0; i < e->n_views; i++)
         if (e->view[i].taken && e->view[i].packed)
             e->view[i].at = place(&total, syi_aclnn_view_bytes(&e->view[i]));
-    e->extra_at = place(&total, e->extra_bytes);
+    e->lists_at = place(&total, e->lists_bytes);
     e->scratch_at = place(&total, e->scratch_bytes);
     e->workspace_bytes = total;
     for (int i = 0; i < N_SPENT; i++)
@@ -147,6 +147,9 @@ DLTensor *syi_aclnn_list(aclOpExecutor *e, int i, DLDataType type, int64_t rows,
     e->list_shape[i][0] = rows;
     e->list_shape[i][1] = columns;
     e->list[i] = sy_tensor(NULL, type, columns >= 0 ? 2 : 1, e->list_shape[i]);
+    const size_t elements = (size_t)rows * (columns >= 0 ? (size_t)columns : 1);
+    e->list_at[i] = e->lists_bytes;
+    e->lists_bytes += (elements * type.bits / 8 + 7) / 8 * 8;
     return &e->list[i];
 }
 
@@ -178,9 +181,9 @@ static aclnnStatus check_workspace(const aclOpExecutor *e, const void *workspace
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_run(aclOpExecutor *e, char *extra)
+aclnnStatus syi_aclnn_run(aclOpExecutor *e)
 {
-    return e->op->run != NULL ? e->op->run(e, extra) : syi_aclnn_call(e);
+    return e->op->run != NULL ? e->op->run(e) : syi_aclnn_call(e);
 }
 
 static aclnnStatus run_packed(aclOpExecutor *e, char *workspace)
@@ -193,11 +196,13 @@ static aclnnStatus run_packed(aclOpExecutor *e, char *workspace)
         if (view->packed && !view->output)
             syi_aclnn_pack(view, view->dl.data);
     }
+    for (int i = 0; e->lists_bytes > 0 && i < SYI_ACLNN_MAX_LISTS; i++)
+        e->list[i].data = workspace + e->lists_at + e->list_at[i];
     aclnnStatus st = ACLNN_SUCCESS;
     if (e->scratch_bytes > 0)
         st = syi_aclnn_status(e, sy_ctx_set_workspace(e->ctx, workspace + e->scratch_at, e->scratch_bytes));
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_run(e, workspace != NULL ? workspace + e->extra_at : NULL);
+        st = syi_aclnn_run(e);
     for (int i = 0; st == ACLNN_SUCCESS && i < e->n_views; i++)
         if (e->view[i].taken && e->view[i].packed && e->view[i].output)
             syi_aclnn_unpack(&e->view[i], e->view[i].dl.data);

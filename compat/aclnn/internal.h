@@ -100,14 +100,15 @@ bool syi_aclnn_same(const struct syi_aclnn_view *a, const struct syi_aclnn_view 
 struct syi_aclnn_rule; /* see checks */
 
 #define SYI_ACLNN_MAX_VIEWS 9
+#define SYI_ACLNN_MAX_LISTS 5
 
 /* One function: its first phase stores a pointer to this in the executor, its second checks it. `run` finds data in the
-   views and extra_bytes of memory at `extra`. */
+   views and in the lists. */
 struct syi_aclnn_op {
     const char *name;
-    const char *calls; /* the operator whose arguments are `args`; NULL: none */
-    size_t args_bytes; /* of its struct */
-    aclnnStatus (*run)(aclOpExecutor *e, char *extra); /* NULL: that operator, and nothing else */
+    const char *calls;                    /* the operator whose arguments are `args`; NULL: none */
+    size_t args_bytes;                    /* of its struct */
+    aclnnStatus (*run)(aclOpExecutor *e); /* NULL: that operator, and nothing else */
     bool on_device;  /* `run` only passes views to operators, so they may be in device memory */
     int in_place[2]; /* an output, and the input that it may be */
 };
@@ -129,16 +130,17 @@ struct aclOpExecutor {
     bool repeatable;
     int n_views;
     struct syi_aclnn_view view[SYI_ACLNN_MAX_VIEWS]; /* in the order of the first phase */
-    size_t extra_bytes, extra_at;                    /* memory this layer needs besides packed views */
+    size_t lists_bytes, lists_at;                    /* memory of the lists */
     size_t scratch_bytes, scratch_at;                /* scratch of the operator */
     uint64_t workspace_bytes;                        /* the total */
     int64_t n_tokens, n_experts, n_rows;
-    DLTensor indices;         /* unpermute-grad, padded: computed from outIndex and permuteTokenId */
-    DLTensor map;             /* packed with probs: see slots.c */
-    DLTensor list[4];         /* further arguments, computed by `run` into the extra memory */
-    int64_t list_shape[4][2]; /* their extents */
-    sy_kv_plane plane;        /* of values, beside keys */
-    int64_t number[4];        /* scalar arguments that `run` needs */
+    DLTensor rows;                      /* of finalize-routing, of all experts one after the other */
+    DLTensor map;                       /* packed with probs: see slots.c */
+    DLTensor list[SYI_ACLNN_MAX_LISTS]; /* further arguments, and memory, that `run` fills */
+    int64_t list_shape[SYI_ACLNN_MAX_LISTS][2];
+    size_t list_at[SYI_ACLNN_MAX_LISTS];
+    sy_kv_plane plane; /* of values, beside keys */
+    int64_t number[4]; /* scalar arguments that `run` needs */
     union {
         sy_moe_permute_args permute;
         sy_moe_unpermute_args unpermute;
@@ -173,11 +175,11 @@ aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, ui
 aclnnStatus syi_aclnn_status(const aclOpExecutor *e, sy_status status);
 /* The view as an operator's argument: NULL if this call does not use it. */
 const DLTensor *syi_aclnn_arg(const aclOpExecutor *e, int i);
-/* The i-th list of n rows and, unless -1, of columns; `run` sets its data. */
+/* The i-th list of n rows and, unless -1, of columns, in the workspace. */
 DLTensor *syi_aclnn_list(aclOpExecutor *e, int i, DLDataType type, int64_t rows, int64_t columns);
 
 /* The work of a call whose views have data. */
-aclnnStatus syi_aclnn_run(aclOpExecutor *e, char *extra);
+aclnnStatus syi_aclnn_run(aclOpExecutor *e);
 /* The work of a call on host memory. `workspace` NULL: one of its own. */
 aclnnStatus syi_aclnn_run_on_host(aclOpExecutor *e, char *workspace);
 

@@ -11,9 +11,8 @@ static bool is_empty(const aclOpExecutor *e)
     return e->view[GRAD_PERMUTED].shape[1] == 0 && e->view[GRAD_TOKENS].shape[1] == 0;
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e)
 {
-    (void)extra;
     return is_empty(e) ? ACLNN_SUCCESS : syi_aclnn_call(e);
 }
 

@@ -21,13 +21,12 @@ static aclnnStatus check_sum(const aclOpExecutor *e)
                           e->op->name, (long long)(e->n_rows - left), (long long)e->n_rows);
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e)
 {
-    int32_t *numbers = (int32_t *)(void *)extra;
+    int32_t *numbers = e->list[0].data;
     aclnnStatus st = check_sum(e);
     for (int64_t i = 0; i < e->n_rows; i++)
         numbers[i] = (int32_t)i;
-    e->list[0].data = numbers;
     const sy_moe_reorder_chunks_args rows = {.rows = syi_aclnn_arg(e, TOKENS),
                                              .counts = syi_aclnn_arg(e, COUNTS),
                                              .extra = syi_aclnn_arg(e, SCALES),
@@ -54,7 +53,6 @@ static void plan(aclOpExecutor *e)
 {
     e->n_rows = e->view[TOKENS].shape[0];
     e->n_experts = e->view[COUNTS].shape[1];
-    e->extra_bytes = (size_t)e->n_rows * sizeof(int32_t);
     if (e->n_rows > INT32_MAX)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "tokens has %lld rows, want less than 2^31",
                          (long long)e->n_rows);

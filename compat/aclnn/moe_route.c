@@ -8,13 +8,12 @@ enum { LOGITS, BESIDE, WEIGHTS, IDS, SCORES, N_TENSORS }; /* beside: the bias, o
 #define TO(field) SYI_ACLNN_FIELD(moe_route, field)
 
 /* `number[0]` is whether every weight is 0, for a factor of 0, which is 1 in the operator. */
-static aclnnStatus run_gating(aclOpExecutor *e, char *extra)
+static aclnnStatus run_gating(aclOpExecutor *e)
 {
+    float *wide = e->list[0].data;
     const struct syi_aclnn_view *bias = &e->view[BESIDE], *weights = &e->view[WEIGHTS];
     for (int64_t i = 0; bias->taken && i < bias->shape[0]; i++)
-        ((float *)(void *)extra)[i] =
-            syi_aclnn_float((const char *)bias->dl.data + (size_t)i * bias->elem_bytes, bias->type);
-    e->list[0].data = extra;
+        wide[i] = syi_aclnn_float((const char *)bias->dl.data + (size_t)i * bias->elem_bytes, bias->type);
     const aclnnStatus st = syi_aclnn_call(e);
     for (int64_t t = 0; st == ACLNN_SUCCESS && e->number[0] != 0 && t < weights->shape[0]; t++)
         memset(syi_aclnn_row(weights, t), 0, (size_t)weights->shape[1] * weights->elem_bytes);
@@ -22,9 +21,8 @@ static aclnnStatus run_gating(aclOpExecutor *e, char *extra)
 }
 
 /* Finished rows name expert E. */
-static aclnnStatus run_softmax(aclOpExecutor *e, char *extra)
+static aclnnStatus run_softmax(aclOpExecutor *e)
 {
-    (void)extra;
     const struct syi_aclnn_view *finished = &e->view[BESIDE], *ids = &e->view[IDS];
     const aclnnStatus st = syi_aclnn_call(e);
     const int32_t none = (int32_t)e->view[LOGITS].shape[1];
@@ -84,10 +82,8 @@ aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTens
     syi_aclnn_want(e, groupCount >= 1, tiling, "groupCount", groupCount, "1 or more");
     sy_moe_route_args *route = &e->args.route;
     const int64_t experts = e->view[LOGITS].shape[1];
-    const DLTensor *bias = syi_aclnn_list(e, 0, SY_F32, experts, -1);
-    e->extra_bytes = (size_t)experts * sizeof(float);
     e->number[0] = (float)routedScalingFactor == 0;
-    route->bias = e->view[BESIDE].taken ? bias : NULL;
+    route->bias = e->view[BESIDE].taken ? syi_aclnn_list(e, 0, SY_F32, experts, -1) : NULL;
     route->score = normType == 1 ? SY_SCORE_SIGMOID : SY_SCORE_SOFTMAX;
     route->groups = groupCount > 1 ? groupCount : 0;
     route->top_groups = kGroup;

@@ -50,7 +50,8 @@ static void take_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, i
     e->n_views = n;
     for (int i = 0; i < n; i++) {
         const struct syi_aclnn_rule *rule = &rules[i];
-        const bool ignored = (rule->flags & SYI_ACLNN_IGNORED) != 0;
+        const bool alone = (rule->flags & SYI_ACLNN_BESIDE) != 0 && rules[rule->like - 1].tensor == NULL;
+        const bool ignored = alone || (rule->flags & SYI_ACLNN_IGNORED) != 0;
         syi_aclnn_view_set(&e->view[i], rule->name, ignored ? NULL : rule->tensor);
         e->view[i].output = (rule->flags & SYI_ACLNN_OUTPUT) != 0;
         if (ignored || (rule->tensor == NULL && (rule->flags & SYI_ACLNN_OPTIONAL) != 0))
@@ -245,22 +246,27 @@ aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, ui
     return st;
 }
 
+static aclnnStatus check_unspent(const char *call, const aclOpExecutor *e)
+{
+    return e != NULL && !is_spent(e) ? ACLNN_SUCCESS
+                                     : syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: executor is %s", call,
+                                                      e == NULL ? "null" : "used up");
+}
+
 aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
 {
-    if (executor == NULL || is_spent(executor))
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "aclSetAclOpExecutorRepeatable: executor is %s",
-                              executor == NULL ? "null" : "used up");
-    executor->repeatable = true;
-    return ACLNN_SUCCESS;
+    const aclnnStatus st = check_unspent("aclSetAclOpExecutorRepeatable", executor);
+    if (st == ACLNN_SUCCESS)
+        executor->repeatable = true;
+    return st;
 }
 
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
 {
-    if (executor == NULL || is_spent(executor))
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "aclDestroyAclOpExecutor: executor is %s",
-                              executor == NULL ? "null" : "used up");
-    spend(executor);
-    return ACLNN_SUCCESS;
+    const aclnnStatus st = check_unspent("aclDestroyAclOpExecutor", executor);
+    if (st == ACLNN_SUCCESS)
+        spend(executor);
+    return st;
 }
 
 /* Other data for the index-th of the inputs or outputs. */

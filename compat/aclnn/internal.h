@@ -217,6 +217,7 @@ const DLTensor *syi_aclnn_live_map(aclOpExecutor *e, struct syi_aclnn_slots slot
 
 #define SYI_ACLNN_BIT(type) (1u << (type)) /* for types below 32, the only ones these operators accept */
 #define SYI_ACLNN_FLOATS (SYI_ACLNN_BIT(ACL_FLOAT) | SYI_ACLNN_BIT(ACL_FLOAT16) | SYI_ACLNN_BIT(ACL_BF16))
+#define SYI_ACLNN_F32 SYI_ACLNN_BIT(ACL_FLOAT)
 #define SYI_ACLNN_I32 SYI_ACLNN_BIT(ACL_INT32)
 #define SYI_ACLNN_INTEGERS (SYI_ACLNN_I32 | SYI_ACLNN_BIT(ACL_INT64))
 #define SYI_ACLNN_BYTES (SYI_ACLNN_BIT(ACL_INT8) | SYI_ACLNN_BIT(ACL_BOOL))
@@ -229,7 +230,8 @@ enum {
     SYI_ACLNN_ANY_STRIDE = 16, /* the operator accepts any stride of this vector */
     SYI_ACLNN_WIDENS = 32,     /* may also be FLOAT where the tensor it is `like` is BF16 */
     SYI_ACLNN_COLUMN = 64,     /* a matrix of one column may also have the shape [n] */
-    SYI_ACLNN_DENSE = 128 /* of any rank up to the most, compact; its elements are bytes that are moved */
+    SYI_ACLNN_DENSE = 128, /* of any rank up to the most, compact; its elements are bytes that are moved */
+    SYI_ACLNN_BESIDE = 256 /* ignored if the tensor it is `like` is null */
 };
 
 /* One tensor of a call and the requirements on it. */

@@ -116,7 +116,7 @@ aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOut,
     const aclTensor *expandedScaleOut, uint64_t *workspaceSize, aclOpExecutor **executor)
 {
-    const unsigned out = SYI_ACLNN_OUTPUT, i32 = SYI_ACLNN_I32, f32 = SYI_ACLNN_BIT(ACL_FLOAT);
+    const unsigned out = SYI_ACLNN_OUTPUT, i32 = SYI_ACLNN_I32, f32 = SYI_ACLNN_F32;
     const bool pairs = expertTokensNumType == 2;
     const bool scales = scaleOptional != NULL || expandedScaleOut == NULL;
     const struct syi_aclnn_rule rules[N_TENSORS] = {

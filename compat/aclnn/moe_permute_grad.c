@@ -35,9 +35,7 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, optional = SYI_ACLNN_OPTIONAL, wide = optional | SYI_ACLNN_WIDENS;
-    /* Without the gradient of the permuted probs, that of probs is not written. */
-    const unsigned probs_out =
-        out | optional | (permutedProbsOutputGradOptional == NULL ? SYI_ACLNN_IGNORED : 0u);
+    const unsigned probs_out = out | optional | SYI_ACLNN_BESIDE;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [GRAD_PERMUTED] = {"permutedTokenOutputGrad", permutedTokenOutputGrad, 0, SYI_ACLNN_FLOATS, 0, 2,
                            TO(grad_permuted_tokens)},

@@ -277,9 +277,8 @@ aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
     aclTensor *permutedTokensGradOut, aclTensor *probsGradOut, uint64_t *workspaceSize,
     aclOpExecutor **executor)
 {
-    const bool weighted = probsOptional != NULL;
-    const unsigned forward = weighted ? 0u : (unsigned)SYI_ACLNN_OPTIONAL;
-    const unsigned probs_out = output | (weighted ? 0u : (unsigned)SYI_ACLNN_IGNORED);
+    const unsigned forward = probsOptional != NULL ? 0u : (unsigned)SYI_ACLNN_OPTIONAL;
+    const unsigned probs_out = output | SYI_ACLNN_BESIDE;
     const struct syi_aclnn_rule rules[N_GRAD] = {
         [FORWARD] = {"permutedTokens", permutedTokens, forward, 0, GRAD + 1, 2, 0},
         [GRAD] = {"unpermutedTokensGrad", unpermutedTokensGrad, 0, floats, 0, 2, 0},

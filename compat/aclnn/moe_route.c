@@ -64,7 +64,7 @@ aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTens
                                                uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (outFlag ? 0u : (unsigned)SYI_ACLNN_IGNORED);
-    const unsigned floats = SYI_ACLNN_FLOATS, f32 = SYI_ACLNN_BIT(ACL_FLOAT);
+    const unsigned floats = SYI_ACLNN_FLOATS, f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [LOGITS] = {"x", x, 0, floats, 0, 2, TO(logits)},
         [BESIDE] = {"biasOptional", biasOptional, SYI_ACLNN_OPTIONAL, floats, 0, 1, 0},
@@ -106,7 +106,7 @@ aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, cons
 {
     const bool all = outputSoftmaxResultFlag && renorm == 0;
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (all ? 0u : (unsigned)SYI_ACLNN_IGNORED);
-    const unsigned flag = SYI_ACLNN_BIT(ACL_BOOL), f32 = SYI_ACLNN_BIT(ACL_FLOAT);
+    const unsigned flag = SYI_ACLNN_BIT(ACL_BOOL), f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [LOGITS] = {"x", x, 0, SYI_ACLNN_FLOATS, 0, 2, TO(logits)},
         [BESIDE] = {"finishedOptional", finishedOptional, SYI_ACLNN_OPTIONAL, flag, 0, 1, 0},

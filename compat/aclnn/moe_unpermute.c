@@ -161,7 +161,6 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL, kept = SYI_ACLNN_OUTPUT | optional;
-    const unsigned kept_probs = kept | (probsOptional == NULL ? SYI_ACLNN_IGNORED : 0u);
     const unsigned i32 = SYI_ACLNN_I32, wide = optional | SYI_ACLNN_WIDENS;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [PERMUTED] = {"permutedTokens", permutedTokens, 0, SYI_ACLNN_FLOATS, 0, 2, TO(permuted_tokens)},
@@ -171,7 +170,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
         [TOKENS] = {"unpermutedTokens", unpermutedTokens, SYI_ACLNN_OUTPUT, 0, PERMUTED + 1, 2, TO(tokens)},
         [OUT_INDEX] = {"outIndex", outIndex, kept, i32, 0, 1, 0},
         [TOKEN_ID] = {"permuteTokenId", permuteTokenId, kept, i32, 0, 1, 0},
-        [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept_probs, 0, PROBS + 1, 1, 0},
+        [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept | SYI_ACLNN_BESIDE, 0, PROBS + 1, 1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (probsOptional == NULL && restoreShapeOptional == NULL)

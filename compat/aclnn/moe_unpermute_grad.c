@@ -70,8 +70,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
     aclOpExecutor **executor)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL, out = SYI_ACLNN_OUTPUT, wide = optional | SYI_ACLNN_WIDENS;
-    const unsigned probs_out = out | optional | (probsOptional == NULL ? SYI_ACLNN_IGNORED : 0u);
-    const unsigned i32 = SYI_ACLNN_I32;
+    const unsigned probs_out = out | optional | SYI_ACLNN_BESIDE, i32 = SYI_ACLNN_I32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [GRAD_TOKENS] = {"unpermutedTokensGrad", unpermutedTokensGrad, 0, SYI_ACLNN_FLOATS, 0, 2,
                          TO(grad_tokens)},

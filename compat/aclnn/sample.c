@@ -78,7 +78,7 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const struct tenso
     const unsigned token = out | vector | (request->lists ? SYI_ACLNN_IGNORED : 0u);
     const unsigned masked = out | (request->masked ? 0u : SYI_ACLNN_IGNORED);
     const unsigned lists = out | (request->lists ? 0u : SYI_ACLNN_IGNORED);
-    const unsigned f32 = SYI_ACLNN_BIT(ACL_FLOAT), i64 = SYI_ACLNN_BIT(ACL_INT64);
+    const unsigned f32 = SYI_ACLNN_F32, i64 = SYI_ACLNN_BIT(ACL_INT64);
     const unsigned logits = request->v2 ? SYI_ACLNN_FLOATS : SYI_ACLNN_FLOATS & ~f32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [LOGITS] = {"logits", t->logits, 0, logits, 0, 2, TO(logits)},

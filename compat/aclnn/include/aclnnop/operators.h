@@ -1,5 +1,5 @@
 /*
- * The operators of this library. Each has two functions. aclnn...GetWorkspaceSize, the first phase, validates the arguments
+ * The operators of this library, which the headers of the vendor's names include. Each has two functions. aclnn...GetWorkspaceSize, the first phase, validates the arguments
  * without reading data, and returns an executor and the bytes of the workspace. The second does the work and consumes the
  * executor. A rejected call writes nothing.
  *

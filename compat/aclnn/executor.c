@@ -118,6 +118,9 @@ aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecu
     if (e == NULL) /* the begin has stored the sentence */
         return workspace_size == NULL || executor == NULL ? ACLNN_ERR_PARAM_NULLPTR
                                                           : ACLNN_ERR_INNER_CREATE_EXECUTOR;
+    syi_aclnn_check_alias(e);
+    if (e->status == ACLNN_SUCCESS && e->op->prepare != NULL)
+        e->op->prepare(e);
     if (e->status != ACLNN_SUCCESS) {
         const aclnnStatus status = e->status;
         destroy(e);

@@ -111,6 +111,7 @@ struct syi_aclnn_op {
     aclnnStatus (*run)(aclOpExecutor *e); /* NULL: that operator, and nothing else */
     bool on_device;  /* `run` only passes views to operators, so they may be in device memory */
     int in_place[2]; /* an output, and the input that it may be */
+    void (*prepare)(aclOpExecutor *e); /* NULL, or lists and scratch of `run`, once all checks have passed */
 };
 #define SYI_ACLNN_CALLS(op) .calls = #op, .args_bytes = sizeof(sy_##op##_args)
 
@@ -160,7 +161,7 @@ struct aclOpExecutor {
    accept, if one of the two result pointers is NULL or there is no memory. */
 aclOpExecutor *syi_aclnn_begin(const struct syi_aclnn_op *op, const struct syi_aclnn_rule *rules, int n,
                                uint64_t *workspace_size, aclOpExecutor **executor);
-/* Ends the first phase: lays out the workspace and returns the executor, or frees it where a check has failed. */
+/* Ends the first phase: the check of overlap, the workspace and the executor, which is freed where a check has failed. */
 aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecutor **executor);
 /* The query of op->calls with `args`; records the scratch that it needs. */
 sy_query syi_aclnn_query(aclOpExecutor *e);

@@ -101,7 +101,6 @@ aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
     e->args.kv_scatter.plane_bytes = sizeof e->plane;
     e->args.kv_scatter.layout = in_pieces(cacheModeOptional) ? SY_KV_HND : SY_KV_NHD;
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
@@ -155,7 +154,6 @@ static void plan_gather(aclOpExecutor *e, bool pieces, bool sums)
     args->layout = pieces ? SY_KV_HND : SY_KV_NHD;
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, TO_VALUES, e->view[TO_KEYS].shape[0], e->view[TO_VALUES].shape[1]);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(const aclTensor *keyCache, const aclTensor *valueCache,

@@ -43,7 +43,6 @@ aclnnStatus aclnnMoeComputeExpertTokensGetWorkspaceSize(const aclTensor *sortedE
                                   .allow_missing = true};
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, OUT, numExperts, -1);
-    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

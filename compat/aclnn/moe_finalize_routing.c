@@ -53,7 +53,6 @@ static void plan(aclOpExecutor *e, int64_t drop_pad)
     e->args.unpermute_ids.num_rows = e->list_shape[0][0] > 0 ? e->list_shape[0][0] : 1;
     e->args.unpermute_ids.by_choice = drop_pad < 2;
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(

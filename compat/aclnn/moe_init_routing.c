@@ -106,7 +106,6 @@ static void plan(aclOpExecutor *e, int64_t active)
     syi_aclnn_check_shape(e, ROWS, all, -1);
     syi_aclnn_check_shape(e, COUNTS, experts, -1);
     syi_aclnn_check_shape(e, BEFORE, experts, -1);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(

@@ -105,7 +105,6 @@ static void plan(aclOpExecutor *e)
         .permuted_probs = syi_aclnn_arg(e, SCALES_OUT),
         .expert_counts = syi_aclnn_list(e, COUNTED, SY_I64, counted(e), -1)};
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(

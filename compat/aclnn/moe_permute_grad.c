@@ -72,7 +72,6 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     syi_aclnn_check_limits(e, dropAndPad);
     check_output(e, GRAD_TOKENS, e->view[GRAD_PERMUTED].shape[1]);
     check_output(e, GRAD_PROBS, numExperts);
-    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

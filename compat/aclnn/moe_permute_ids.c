@@ -53,7 +53,6 @@ aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const 
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
     syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
@@ -74,7 +73,6 @@ static void plan_unpermute(aclOpExecutor *e, int64_t tokens)
     (void)syi_aclnn_query(e);
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, OUT, e->n_tokens, e->view[ROWS].shape[1]);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedTokens,
@@ -230,11 +228,9 @@ static aclnnStatus run_grad(aclOpExecutor *e)
     return syi_aclnn_status(e, status);
 }
 
-/* It calls several operators, with arguments of their own. */
-static const struct syi_aclnn_op unpermute_grad = {"aclnnMoeTokenUnpermuteGrad", .run = run_grad};
-
-static void need_scratch(aclOpExecutor *e, int64_t choices)
+static void need_scratch(aclOpExecutor *e)
 {
+    const int64_t choices = e->view[WEIGHTS].taken ? e->view[WEIGHTS].shape[1] : 1;
     const DLDataType type = e->view[WEIGHTS].dl.dtype;
     const DLTensor *list = syi_aclnn_list(e, LIVE, SY_I32, e->n_tokens, -1);
     const sy_moe_dispatch_args rows = {.indices = list,
@@ -250,6 +246,10 @@ static void need_scratch(aclOpExecutor *e, int64_t choices)
     if (e->view[GRAD_PROBS].taken)
         (void)syi_aclnn_query_of(e, "moe_dispatch_grad_gate", &dots, sizeof dots);
 }
+
+/* It calls several operators, with arguments of their own. */
+static const struct syi_aclnn_op unpermute_grad = {"aclnnMoeTokenUnpermuteGrad", .run = run_grad,
+                                                   .prepare = need_scratch};
 
 static void plan_grad(aclOpExecutor *e)
 {
@@ -267,8 +267,6 @@ static void plan_grad(aclOpExecutor *e)
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, GRAD_ROWS, rows, width);
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, choices);
-    syi_aclnn_check_alias(e);
-    need_scratch(e, choices);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(

@@ -68,7 +68,6 @@ static void plan(aclOpExecutor *e)
     syi_aclnn_check_shape(e, PERMUTED_SCALES, e->n_rows, -1);
     syi_aclnn_check_shape(e, SOURCE, e->n_rows, -1);
     syi_aclnn_check_shape(e, TOTALS, e->n_experts, -1);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(

@@ -53,7 +53,6 @@ static void plan(aclOpExecutor *e, int64_t k, int64_t beside)
     syi_aclnn_check_shape(e, SCORES, rows, experts);
     if (e->status == ACLNN_ERR_PARAM_INVALID)
         e->status = tiling;
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTensor *biasOptional, int64_t k,

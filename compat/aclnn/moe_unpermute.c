@@ -106,9 +106,6 @@ static aclnnStatus run(aclOpExecutor *e)
     return syi_aclnn_status(e, status);
 }
 
-static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_unpermute),
-                                       run, false};
-
 /* ---- The first phase --------------------------------------------------------------------------------- */
 
 /* T, from probs or else the restore shape, which must then be {T, H}. */
@@ -135,8 +132,6 @@ static void find_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
 /* Memory for the outputs of the backward pass, and scratch of the operators that compute them. */
 static void need_kept(aclOpExecutor *e)
 {
-    if (e->status != ACLNN_SUCCESS)
-        return;
     int64_t shape[2] = {e->n_rows, 1};
     const DLTensor rows = sy_tensor(NULL, SY_I32, 2, shape);
     const sy_moe_permute_ids_args order = {.tokens = &rows, .ids = &rows};
@@ -153,6 +148,9 @@ static void need_kept(aclOpExecutor *e)
     if (weighs)
         (void)syi_aclnn_list(e, LIVE_MAP, SY_U8, e->n_tokens, e->n_experts);
 }
+
+static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_unpermute),
+                                       run, .prepare = need_kept};
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     const aclTensor *permutedTokens, const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
@@ -191,8 +189,6 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     syi_aclnn_check_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
     for (int i = OUT_INDEX; i <= PERMUTED_PROBS; i++)
         syi_aclnn_check_shape(e, i, e->n_rows, -1);
-    syi_aclnn_check_alias(e);
-    need_kept(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

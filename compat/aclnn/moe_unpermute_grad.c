@@ -59,7 +59,6 @@ static void plan(aclOpExecutor *e, bool drop_and_pad)
     syi_aclnn_check_shape(e, TOKEN_ID, e->n_rows, -1);
     syi_aclnn_check_shape(e, GRAD_PERMUTED, e->n_rows, e->view[GRAD_TOKENS].shape[1]);
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(

@@ -61,7 +61,6 @@ static void plan(aclOpExecutor *e, const struct request *request)
     args->top_k_guess = request->top_k_guess;
     args->probs_in = !request->input_is_logits;
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e);
 }
 
 /* The table both versions fill; V1 has no tensors for the last three and takes no FLOAT logits. */

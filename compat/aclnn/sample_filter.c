@@ -41,7 +41,6 @@ static void plan(aclOpExecutor *e)
     syi_aclnn_check_shape(e, TOP_K, batch, -1);
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, OUT, batch, vocab);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const aclTensor *p,

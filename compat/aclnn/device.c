@@ -59,7 +59,7 @@ static bool runs_there(const aclOpExecutor *e)
     bool packed = false;
     for (int i = 0; i < e->n_views; i++)
         packed = packed || (e->view[i].taken && e->view[i].packed);
-    return e->op->on_device && !packed && e->extra_bytes == 0;
+    return e->op->on_device && !packed && e->lists_bytes == 0;
 }
 
 static aclnnStatus run_there(aclOpExecutor *e, sy_ctx *ctx)
@@ -70,7 +70,7 @@ static aclnnStatus run_there(aclOpExecutor *e, sy_ctx *ctx)
         e->view[i].dl.data = e->view[i].taken ? syi_aclnn_view_data(&e->view[i]) : NULL;
     }
     e->ctx = ctx;
-    const aclnnStatus st = syi_aclnn_run(e, NULL);
+    const aclnnStatus st = syi_aclnn_run(e);
     e->ctx = own;
     for (int i = 0; i < e->n_views; i++)
         e->view[i].dl.device = (DLDevice){kDLCPU, 0};

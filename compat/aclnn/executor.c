@@ -50,7 +50,8 @@ static void take_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, i
     e->n_views = n;
     for (int i = 0; i < n; i++) {
         const struct syi_aclnn_rule *rule = &rules[i];
-        const bool ignored = (rule->flags & SYI_ACLNN_IGNORED) != 0;
+        const bool alone = (rule->flags & SYI_ACLNN_BESIDE) != 0 && rules[rule->like - 1].tensor == NULL;
+        const bool ignored = alone || (rule->flags & SYI_ACLNN_IGNORED) != 0;
         syi_aclnn_view_set(&e->view[i], rule->name, ignored ? NULL : rule->tensor);
         e->view[i].output = (rule->flags & SYI_ACLNN_OUTPUT) != 0;
         if (ignored || (rule->tensor == NULL && (rule->flags & SYI_ACLNN_OPTIONAL) != 0))
@@ -117,6 +118,9 @@ aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecu
     if (e == NULL) /* the begin has stored the sentence */
         return workspace_size == NULL || executor == NULL ? ACLNN_ERR_PARAM_NULLPTR
                                                           : ACLNN_ERR_INNER_CREATE_EXECUTOR;
+    syi_aclnn_check_alias(e);
+    if (e->status == ACLNN_SUCCESS && e->op->prepare != NULL)
+        e->op->prepare(e);
     if (e->status != ACLNN_SUCCESS) {
         const aclnnStatus status = e->status;
         destroy(e);
@@ -126,7 +130,7 @@ aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecu
     for (int i = 0; i < e->n_views; i++)
         if (e->view[i].taken && e->view[i].packed)
             e->view[i].at = place(&total, syi_aclnn_view_bytes(&e->view[i]));
-    e->extra_at = place(&total, e->extra_bytes);
+    e->lists_at = place(&total, e->lists_bytes);
     e->scratch_at = place(&total, e->scratch_bytes);
     e->workspace_bytes = total;
     for (int i = 0; i < N_SPENT; i++)
@@ -147,6 +151,9 @@ DLTensor *syi_aclnn_list(aclOpExecutor *e, int i, DLDataType type, int64_t rows,
     e->list_shape[i][0] = rows;
     e->list_shape[i][1] = columns;
     e->list[i] = sy_tensor(NULL, type, columns >= 0 ? 2 : 1, e->list_shape[i]);
+    const size_t elements = (size_t)rows * (columns >= 0 ? (size_t)columns : 1);
+    e->list_at[i] = e->lists_bytes;
+    e->lists_bytes += (elements * type.bits / 8 + 7) / 8 * 8;
     return &e->list[i];
 }
 
@@ -178,9 +185,9 @@ static aclnnStatus check_workspace(const aclOpExecutor *e, const void *workspace
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus syi_aclnn_run(aclOpExecutor *e, char *extra)
+aclnnStatus syi_aclnn_run(aclOpExecutor *e)
 {
-    return e->op->run != NULL ? e->op->run(e, extra) : syi_aclnn_call(e);
+    return e->op->run != NULL ? e->op->run(e) : syi_aclnn_call(e);
 }
 
 static aclnnStatus run_packed(aclOpExecutor *e, char *workspace)
@@ -193,11 +200,13 @@ static aclnnStatus run_packed(aclOpExecutor *e, char *workspace)
         if (view->packed && !view->output)
             syi_aclnn_pack(view, view->dl.data);
     }
+    for (int i = 0; e->lists_bytes > 0 && i < SYI_ACLNN_MAX_LISTS; i++)
+        e->list[i].data = workspace + e->lists_at + e->list_at[i];
     aclnnStatus st = ACLNN_SUCCESS;
     if (e->scratch_bytes > 0)
         st = syi_aclnn_status(e, sy_ctx_set_workspace(e->ctx, workspace + e->scratch_at, e->scratch_bytes));
     if (st == ACLNN_SUCCESS)
-        st = syi_aclnn_run(e, workspace != NULL ? workspace + e->extra_at : NULL);
+        st = syi_aclnn_run(e);
     for (int i = 0; st == ACLNN_SUCCESS && i < e->n_views; i++)
         if (e->view[i].taken && e->view[i].packed && e->view[i].output)
             syi_aclnn_unpack(&e->view[i], e->view[i].dl.data);
@@ -240,22 +249,27 @@ aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, ui
     return st;
 }
 
+static aclnnStatus check_unspent(const char *call, const aclOpExecutor *e)
+{
+    return e != NULL && !is_spent(e) ? ACLNN_SUCCESS
+                                     : syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "%s: executor is %s", call,
+                                                      e == NULL ? "null" : "used up");
+}
+
 aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
 {
-    if (executor == NULL || is_spent(executor))
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "aclSetAclOpExecutorRepeatable: executor is %s",
-                              executor == NULL ? "null" : "used up");
-    executor->repeatable = true;
-    return ACLNN_SUCCESS;
+    const aclnnStatus st = check_unspent("aclSetAclOpExecutorRepeatable", executor);
+    if (st == ACLNN_SUCCESS)
+        executor->repeatable = true;
+    return st;
 }
 
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
 {
-    if (executor == NULL || is_spent(executor))
-        return syi_aclnn_fail(ACLNN_ERR_PARAM_NULLPTR, "aclDestroyAclOpExecutor: executor is %s",
-                              executor == NULL ? "null" : "used up");
-    spend(executor);
-    return ACLNN_SUCCESS;
+    const aclnnStatus st = check_unspent("aclDestroyAclOpExecutor", executor);
+    if (st == ACLNN_SUCCESS)
+        spend(executor);
+    return st;
 }
 
 /* Other data for the index-th of the inputs or outputs. */

@@ -100,16 +100,18 @@ bool syi_aclnn_same(const struct syi_aclnn_view *a, const struct syi_aclnn_view 
 struct syi_aclnn_rule; /* see checks */
 
 #define SYI_ACLNN_MAX_VIEWS 9
+#define SYI_ACLNN_MAX_LISTS 5
 
 /* One function: its first phase stores a pointer to this in the executor, its second checks it. `run` finds data in the
-   views and extra_bytes of memory at `extra`. */
+   views and in the lists. */
 struct syi_aclnn_op {
     const char *name;
-    const char *calls; /* the operator whose arguments are `args`; NULL: none */
-    size_t args_bytes; /* of its struct */
-    aclnnStatus (*run)(aclOpExecutor *e, char *extra); /* NULL: that operator, and nothing else */
+    const char *calls;                    /* the operator whose arguments are `args`; NULL: none */
+    size_t args_bytes;                    /* of its struct */
+    aclnnStatus (*run)(aclOpExecutor *e); /* NULL: that operator, and nothing else */
     bool on_device;  /* `run` only passes views to operators, so they may be in device memory */
     int in_place[2]; /* an output, and the input that it may be */
+    void (*prepare)(aclOpExecutor *e); /* NULL, or lists and scratch of `run`, once all checks have passed */
 };
 #define SYI_ACLNN_CALLS(op) .calls = #op, .args_bytes = sizeof(sy_##op##_args)
 
@@ -129,16 +131,17 @@ struct aclOpExecutor {
     bool repeatable;
     int n_views;
     struct syi_aclnn_view view[SYI_ACLNN_MAX_VIEWS]; /* in the order of the first phase */
-    size_t extra_bytes, extra_at;                    /* memory this layer needs besides packed views */
+    size_t lists_bytes, lists_at;                    /* memory of the lists */
     size_t scratch_bytes, scratch_at;                /* scratch of the operator */
     uint64_t workspace_bytes;                        /* the total */
     int64_t n_tokens, n_experts, n_rows;
-    DLTensor indices;         /* unpermute-grad, padded: computed from outIndex and permuteTokenId */
-    DLTensor map;             /* packed with probs: see slots.c */
-    DLTensor list[4];         /* further arguments, computed by `run` into the extra memory */
-    int64_t list_shape[4][2]; /* their extents */
-    sy_kv_plane plane;        /* of values, beside keys */
-    int64_t number[4];        /* scalar arguments that `run` needs */
+    DLTensor rows;                      /* of finalize-routing, of all experts one after the other */
+    DLTensor map;                       /* packed with probs: see slots.c */
+    DLTensor list[SYI_ACLNN_MAX_LISTS]; /* further arguments, and memory, that `run` fills */
+    int64_t list_shape[SYI_ACLNN_MAX_LISTS][2];
+    size_t list_at[SYI_ACLNN_MAX_LISTS];
+    sy_kv_plane plane; /* of values, beside keys */
+    int64_t number[4]; /* scalar arguments that `run` needs */
     union {
         sy_moe_permute_args permute;
         sy_moe_unpermute_args unpermute;
@@ -158,7 +161,7 @@ struct aclOpExecutor {
    accept, if one of the two result pointers is NULL or there is no memory. */
 aclOpExecutor *syi_aclnn_begin(const struct syi_aclnn_op *op, const struct syi_aclnn_rule *rules, int n,
                                uint64_t *workspace_size, aclOpExecutor **executor);
-/* Ends the first phase: lays out the workspace and returns the executor, or frees it where a check has failed. */
+/* Ends the first phase: the check of overlap, the workspace and the executor, which is freed where a check has failed. */
 aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecutor **executor);
 /* The query of op->calls with `args`; records the scratch that it needs. */
 sy_query syi_aclnn_query(aclOpExecutor *e);
@@ -173,11 +176,11 @@ aclnnStatus syi_aclnn_execute(const struct syi_aclnn_op *op, void *workspace, ui
 aclnnStatus syi_aclnn_status(const aclOpExecutor *e, sy_status status);
 /* The view as an operator's argument: NULL if this call does not use it. */
 const DLTensor *syi_aclnn_arg(const aclOpExecutor *e, int i);
-/* The i-th list of n rows and, unless -1, of columns; `run` sets its data. */
+/* The i-th list of n rows and, unless -1, of columns, in the workspace. */
 DLTensor *syi_aclnn_list(aclOpExecutor *e, int i, DLDataType type, int64_t rows, int64_t columns);
 
 /* The work of a call whose views have data. */
-aclnnStatus syi_aclnn_run(aclOpExecutor *e, char *extra);
+aclnnStatus syi_aclnn_run(aclOpExecutor *e);
 /* The work of a call on host memory. `workspace` NULL: one of its own. */
 aclnnStatus syi_aclnn_run_on_host(aclOpExecutor *e, char *workspace);
 
@@ -215,6 +218,7 @@ const DLTensor *syi_aclnn_live_map(aclOpExecutor *e, struct syi_aclnn_slots slot
 
 #define SYI_ACLNN_BIT(type) (1u << (type)) /* for types below 32, the only ones these operators accept */
 #define SYI_ACLNN_FLOATS (SYI_ACLNN_BIT(ACL_FLOAT) | SYI_ACLNN_BIT(ACL_FLOAT16) | SYI_ACLNN_BIT(ACL_BF16))
+#define SYI_ACLNN_F32 SYI_ACLNN_BIT(ACL_FLOAT)
 #define SYI_ACLNN_I32 SYI_ACLNN_BIT(ACL_INT32)
 #define SYI_ACLNN_INTEGERS (SYI_ACLNN_I32 | SYI_ACLNN_BIT(ACL_INT64))
 #define SYI_ACLNN_BYTES (SYI_ACLNN_BIT(ACL_INT8) | SYI_ACLNN_BIT(ACL_BOOL))
@@ -227,7 +231,8 @@ enum {
     SYI_ACLNN_ANY_STRIDE = 16, /* the operator accepts any stride of this vector */
     SYI_ACLNN_WIDENS = 32,     /* may also be FLOAT where the tensor it is `like` is BF16 */
     SYI_ACLNN_COLUMN = 64,     /* a matrix of one column may also have the shape [n] */
-    SYI_ACLNN_DENSE = 128 /* of any rank up to the most, compact; its elements are bytes that are moved */
+    SYI_ACLNN_DENSE = 128, /* of any rank up to the most, compact; its elements are bytes that are moved */
+    SYI_ACLNN_BESIDE = 256 /* ignored if the tensor it is `like` is null */
 };
 
 /* One tensor of a call and the requirements on it. */

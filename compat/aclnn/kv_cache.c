@@ -101,7 +101,6 @@ aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
     e->args.kv_scatter.plane_bytes = sizeof e->plane;
     e->args.kv_scatter.layout = in_pieces(cacheModeOptional) ? SY_KV_HND : SY_KV_NHD;
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
@@ -111,9 +110,9 @@ SYI_ACLNN_SECOND_PHASE(aclnnScatterPaKvCache, scatter)
 
 /* The first row of each sequence and the end, then the first token of each: `number` is whether lengths are sums, and S.
    A length that is not possible ends the sums with -1, which the operator rejects. */
-static aclnnStatus run_gather(aclOpExecutor *e, char *extra)
+static aclnnStatus run_gather(aclOpExecutor *e)
 {
-    int64_t *ends = (int64_t *)(void *)extra, *starts = ends + e->list_shape[0][0];
+    int64_t *ends = e->list[0].data, *starts = e->list[1].data;
     const int64_t n = e->list_shape[0][0] - 1, block_size = e->number[1];
     for (int64_t b = 0; b <= n; b++)
         if (e->number[0] != 0) {
@@ -129,8 +128,6 @@ static aclnnStatus run_gather(aclOpExecutor *e, char *extra)
         const int64_t offset = syi_aclnn_integer(e, OFFSETS, b, 0);
         starts[b] = offset < 0 ? offset : offset / block_size * block_size;
     }
-    e->list[0].data = ends;
-    e->list[1].data = starts;
     return syi_aclnn_call(e);
 }
 
@@ -148,7 +145,6 @@ static void plan_gather(aclOpExecutor *e, bool pieces, bool sums)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "keyCache has blocks of no tokens");
     e->number[0] = sums;
     e->number[1] = block_size;
-    e->extra_bytes = (2 * (size_t)n + 1) * sizeof(int64_t);
     args->cu_lens = syi_aclnn_list(e, 0, SY_I64, n + 1, -1);
     args->starts = e->view[OFFSETS].taken ? starts : NULL;
     args->block_size = block_size;
@@ -158,7 +154,6 @@ static void plan_gather(aclOpExecutor *e, bool pieces, bool sums)
     args->layout = pieces ? SY_KV_HND : SY_KV_NHD;
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, TO_VALUES, e->view[TO_KEYS].shape[0], e->view[TO_VALUES].shape[1]);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(const aclTensor *keyCache, const aclTensor *valueCache,

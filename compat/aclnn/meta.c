@@ -12,16 +12,7 @@ struct aclScalar {
     unsigned char value[16]; /* the largest is COMPLEX128 */
 };
 
-struct aclFloatArray {
-    uint64_t size;
-    float value[];
-};
-
-struct aclBoolArray {
-    uint64_t size;
-    bool value[];
-};
-
+/* All arrays and lists begin with their size; the values of the others are never read here. */
 struct aclTensorList {
     uint64_t size;
     const aclTensor *value[];
@@ -189,17 +180,17 @@ aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr)
 
 /* ---- Arrays, scalars, lists -------------------------------------------------------------------------- */
 
-/* A block of a size and copies of the values; all arrays and lists begin with their size. */
-static void *new_array(size_t head_bytes, const void *value, uint64_t size, size_t elem_bytes)
+/* A block of a size and copies of the values. */
+static void *new_array(const void *value, uint64_t size, size_t elem_bytes)
 {
-    if ((value == NULL && size > 0) || size > (SIZE_MAX - head_bytes) / elem_bytes)
+    if ((value == NULL && size > 0) || size > (SIZE_MAX - sizeof size) / elem_bytes)
         return NULL;
-    unsigned char *block = malloc(head_bytes + (size_t)size * elem_bytes);
+    unsigned char *block = malloc(sizeof size + (size_t)size * elem_bytes);
     if (block == NULL)
         return NULL;
     memcpy(block, &size, sizeof size);
     if (size > 0)
-        memcpy(block + head_bytes, value, (size_t)size * elem_bytes);
+        memcpy(block + sizeof size, value, (size_t)size * elem_bytes);
     return block;
 }
 
@@ -215,27 +206,27 @@ aclScalar *aclCreateScalar(void *value, aclDataType dataType)
 
 aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
 {
-    return new_array(offsetof(aclIntArray, value), value, size, sizeof *value);
+    return new_array(value, size, sizeof *value);
 }
 
 aclFloatArray *aclCreateFloatArray(const float *value, uint64_t size)
 {
-    return new_array(offsetof(aclFloatArray, value), value, size, sizeof *value);
+    return new_array(value, size, sizeof *value);
 }
 
 aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size)
 {
-    return new_array(offsetof(aclBoolArray, value), value, size, sizeof *value);
+    return new_array(value, size, sizeof *value);
 }
 
 aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size)
 {
-    return new_array(offsetof(aclTensorList, value), value, size, sizeof *value);
+    return new_array(value, size, sizeof *value);
 }
 
 aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size)
 {
-    return new_array(offsetof(aclScalarList, value), value, size, sizeof *value);
+    return new_array(value, size, sizeof *value);
 }
 
 static aclnnStatus size_of(const char *call, const void *array, uint64_t *size)

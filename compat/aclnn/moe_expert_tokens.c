@@ -3,11 +3,11 @@
 
 enum { SORTED, OUT, N_TENSORS };
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+enum { OFFSETS, PLACES, NO_ELEMENTS }; /* of `list`; the places are not needed */
+
+static aclnnStatus run(aclOpExecutor *e)
 {
-    int64_t *offsets = (int64_t *)(void *)extra;
-    e->list[0].data = offsets;
-    e->list[1].data = offsets + e->n_experts + 1; /* the places, which are not needed */
+    const int64_t *offsets = e->list[OFFSETS].data;
     const aclnnStatus st = syi_aclnn_call(e);
     for (int64_t i = 0; st == ACLNN_SUCCESS && i < e->n_experts; i++)
         syi_aclnn_set_integer(e, OUT, i, offsets[i + 1]);
@@ -31,20 +31,18 @@ aclnnStatus aclnnMoeComputeExpertTokensGetWorkspaceSize(const aclTensor *sortedE
     if (!good || !countable)
         return syi_aclnn_end(e, workspaceSize, executor);
     const int64_t n = e->view[SORTED].shape[0];
-    const DLTensor *no_elements = syi_aclnn_list(e, 2, SY_I32, n, 0);
+    const DLTensor *no_elements = syi_aclnn_list(e, NO_ELEMENTS, SY_I32, n, 0);
     e->n_experts = numExperts;
-    e->extra_bytes = ((size_t)numExperts + 1) * sizeof(int64_t) + (size_t)n * sizeof(int32_t);
     e->args.permute_ids =
         (sy_moe_permute_ids_args){.tokens = no_elements,
                                   .ids = syi_aclnn_arg(e, SORTED),
                                   .num_experts = numExperts,
                                   .permuted_tokens = no_elements,
-                                  .sorted_indices = syi_aclnn_list(e, 1, SY_I32, n, -1),
-                                  .expert_offsets = syi_aclnn_list(e, 0, SY_I64, numExperts + 1, -1),
+                                  .sorted_indices = syi_aclnn_list(e, PLACES, SY_I32, n, -1),
+                                  .expert_offsets = syi_aclnn_list(e, OFFSETS, SY_I64, numExperts + 1, -1),
                                   .allow_missing = true};
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, OUT, numExperts, -1);
-    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

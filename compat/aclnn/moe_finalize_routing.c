@@ -7,11 +7,10 @@ enum { ROWS, PLACES, X1, X2, BIAS, SCALES, EXPERTS, OUT, N_TENSORS };
 
 #define TO(field) SYI_ACLNN_FIELD(moe_unpermute_ids, field)
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e)
 {
-    (void)extra;
-    e->indices.data = e->view[ROWS].dl.data;
-    e->indices.device = e->view[ROWS].dl.device;
+    e->rows.data = e->view[ROWS].dl.data;
+    e->rows.device = e->view[ROWS].dl.device;
     return syi_aclnn_call(e);
 }
 
@@ -46,15 +45,14 @@ static void plan(aclOpExecutor *e, int64_t drop_pad)
     check_shapes(e);
     e->list_shape[0][0] = rows->dims[0] * (rows->dl.ndim == 3 ? rows->dims[1] : 1);
     e->list_shape[0][1] = e->view[OUT].shape[1];
-    e->indices = rows->dl;
+    e->rows = rows->dl;
     if (rows->dl.ndim == 3)
-        e->indices = sy_tensor(NULL, e->view[OUT].dl.dtype, 2, e->list_shape[0]);
-    e->args.unpermute_ids.permuted_tokens = &e->indices;
+        e->rows = sy_tensor(NULL, e->view[OUT].dl.dtype, 2, e->list_shape[0]);
+    e->args.unpermute_ids.permuted_tokens = &e->rows;
     e->args.unpermute_ids.num_tokens = e->view[OUT].shape[0];
     e->args.unpermute_ids.num_rows = e->list_shape[0][0] > 0 ? e->list_shape[0][0] : 1;
     e->args.unpermute_ids.by_choice = drop_pad < 2;
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(

@@ -9,14 +9,16 @@
 enum { X, IDS, EXPANDED, ROWS, COUNTS, BEFORE, N_TENSORS };
 enum { CAPACITY, KIND }; /* of `number`: rows of an expert, 0 for all; 1 for sums of counts */
 
-static int64_t *counts_of(char *extra)
-{
-    return (int64_t *)(void *)extra;
-}
+enum {
+    ALL,
+    OFFSETS,
+    NONE_IN,
+    NONE_OUT
+}; /* of `list`: choices of each expert, and before it; rows without elements */
 
-static void write_counts(const aclOpExecutor *e, char *extra)
+static void write_counts(const aclOpExecutor *e)
 {
-    const int64_t *counts = counts_of(extra), *offsets = counts + e->n_experts;
+    const int64_t *counts = e->list[ALL].data, *offsets = e->list[OFFSETS].data;
     for (int64_t i = 0; i < e->n_experts; i++) {
         if (e->view[COUNTS].taken)
             syi_aclnn_set_integer(e, COUNTS, i, e->number[KIND] == 1 ? offsets[i + 1] : counts[i]);
@@ -26,9 +28,9 @@ static void write_counts(const aclOpExecutor *e, char *extra)
 }
 
 /* Rows of choices with a place below the capacity; sorted_indices become their rows, or -1. */
-static void place_rows(const aclOpExecutor *e, char *extra)
+static void place_rows(const aclOpExecutor *e)
 {
-    const int64_t *offsets = counts_of(extra) + e->n_experts;
+    const int64_t *offsets = e->list[OFFSETS].data;
     const int64_t choices = e->view[IDS].shape[1], capacity = e->number[CAPACITY];
     const size_t bytes = (size_t)e->view[X].shape[1] * e->view[X].elem_bytes;
     char *out = e->view[EXPANDED].dl.data;
@@ -44,16 +46,14 @@ static void place_rows(const aclOpExecutor *e, char *extra)
     }
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e)
 {
-    e->list[0].data = extra;
-    e->list[1].data = counts_of(extra) + e->n_experts;
     const aclnnStatus st = syi_aclnn_call(e);
     if (st != ACLNN_SUCCESS)
         return st;
     if (e->number[CAPACITY] > 0)
-        place_rows(e, extra);
-    write_counts(e, extra);
+        place_rows(e);
+    write_counts(e);
     return ACLNN_SUCCESS;
 }
 
@@ -84,12 +84,11 @@ static void plan(aclOpExecutor *e, int64_t active)
     const int64_t all = e->view[IDS].shape[0] * e->view[IDS].shape[1], width = e->view[X].shape[1];
     const int64_t experts = e->n_experts, capacity = e->number[CAPACITY];
     const bool padded = capacity > 0;
-    e->extra_bytes = (2 * (size_t)experts + 1) * sizeof(int64_t);
-    const DLTensor *counts = syi_aclnn_list(e, 0, SY_I64, experts, -1);
-    const DLTensor *offsets = syi_aclnn_list(e, 1, SY_I64, experts + 1, -1);
+    const DLTensor *counts = syi_aclnn_list(e, ALL, SY_I64, experts, -1);
+    const DLTensor *offsets = syi_aclnn_list(e, OFFSETS, SY_I64, experts + 1, -1);
     /* Padded: rows without elements, for their places alone. */
-    const DLTensor *none_in = syi_aclnn_list(e, 2, SY_I32, e->n_tokens, 0);
-    const DLTensor *none_out = syi_aclnn_list(e, 3, SY_I32, all, 0);
+    const DLTensor *none_in = syi_aclnn_list(e, NONE_IN, SY_I32, e->n_tokens, 0);
+    const DLTensor *none_out = syi_aclnn_list(e, NONE_OUT, SY_I32, all, 0);
     e->args.permute_ids =
         (sy_moe_permute_ids_args){.tokens = padded ? none_in : syi_aclnn_arg(e, X),
                                   .ids = syi_aclnn_arg(e, IDS),
@@ -107,7 +106,6 @@ static void plan(aclOpExecutor *e, int64_t active)
     syi_aclnn_check_shape(e, ROWS, all, -1);
     syi_aclnn_check_shape(e, COUNTS, experts, -1);
     syi_aclnn_check_shape(e, BEFORE, experts, -1);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(

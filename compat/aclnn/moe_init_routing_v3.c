@@ -10,28 +10,16 @@ enum { X, IDS, SCALE, EXPANDED, ROWS, COUNTS, SCALES_OUT, N_TENSORS };
 enum { FIRST, EXPERTS, PAIRS, BY_ROW };        /* of `number`; n_experts are those of the range */
 enum { OWN_IDS, OWN_SCALES, COUNTED, PLACES }; /* of `list` */
 
-/* The extra memory: counts, ids, places, and with a scale that of each choice. */
-struct parts {
-    int64_t *counts;
-    int32_t *ids, *places;
-    float *scales;
-};
-
 static int64_t counted(const aclOpExecutor *e)
 {
     return e->n_experts > 0 ? e->n_experts : 1; /* the operator has at least one */
 }
 
-static struct parts parts_of(const aclOpExecutor *e, char *extra)
-{
-    int64_t *counts = (int64_t *)(void *)extra;
-    int32_t *ids = (int32_t *)(void *)(counts + counted(e));
-    return (struct parts){counts, ids, ids + e->n_rows, (float *)(void *)(ids + 2 * e->n_rows)};
-}
-
 /* Ids of the range, -1 for others; and the scale of each choice. */
-static aclnnStatus read_choices(const aclOpExecutor *e, const struct parts *p)
+static aclnnStatus read_choices(const aclOpExecutor *e)
 {
+    int32_t *ids = e->list[OWN_IDS].data;
+    float *scales = e->list[OWN_SCALES].data;
     const int64_t choices = e->view[IDS].shape[1];
     for (int64_t i = 0; i < e->n_rows; i++) {
         const int64_t id = syi_aclnn_integer(e, IDS, i / choices, i % choices);
@@ -41,9 +29,9 @@ static aclnnStatus read_choices(const aclOpExecutor *e, const struct parts *p)
                                   e->op->name, (long long)id, (long long)(i % choices),
                                   (long long)(i / choices), (long long)e->number[EXPERTS] - 1);
         const int64_t own = id - e->number[FIRST];
-        p->ids[i] = own >= 0 && own < e->n_experts ? (int32_t)own : -1;
+        ids[i] = own >= 0 && own < e->n_experts ? (int32_t)own : -1;
         if (e->view[SCALE].taken)
-            memcpy(&p->scales[i], syi_aclnn_row(&e->view[SCALE], i / choices), sizeof(float));
+            memcpy(&scales[i], syi_aclnn_row(&e->view[SCALE], i / choices), sizeof(float));
     }
     return ACLNN_SUCCESS;
 }
@@ -64,25 +52,20 @@ static void write_counts(const aclOpExecutor *e, const int64_t *counts)
     }
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e)
 {
-    const struct parts p = parts_of(e, extra);
-    aclnnStatus st = read_choices(e, &p);
-    if (st != ACLNN_SUCCESS)
-        return st;
-    e->list[OWN_IDS].data = p.ids;
-    e->list[OWN_SCALES].data = p.scales;
-    e->list[COUNTED].data = p.counts;
-    e->list[PLACES].data = p.places;
-    st = syi_aclnn_call(e);
+    const int32_t *places = e->list[PLACES].data;
+    aclnnStatus st = read_choices(e);
+    if (st == ACLNN_SUCCESS)
+        st = syi_aclnn_call(e);
     if (st != ACLNN_SUCCESS)
         return st;
     for (int64_t i = 0; i < e->n_rows; i++) /* the row of each choice, or the choice of each row */
-        syi_aclnn_set_integer(e, ROWS, i, e->number[BY_ROW] != 0 ? -1 : p.places[i]);
+        syi_aclnn_set_integer(e, ROWS, i, e->number[BY_ROW] != 0 ? -1 : places[i]);
     for (int64_t i = 0; e->number[BY_ROW] != 0 && i < e->n_rows; i++)
-        if (p.places[i] >= 0)
-            syi_aclnn_set_integer(e, ROWS, p.places[i], i);
-    write_counts(e, p.counts);
+        if (places[i] >= 0)
+            syi_aclnn_set_integer(e, ROWS, places[i], i);
+    write_counts(e, e->list[COUNTED].data);
     return ACLNN_SUCCESS;
 }
 
@@ -110,21 +93,18 @@ static void plan(aclOpExecutor *e)
     const int64_t choices = e->view[IDS].shape[1];
     const bool scaled = e->view[SCALE].taken, pairs = e->number[PAIRS] != 0;
     const DLTensor *ids = syi_aclnn_list(e, OWN_IDS, SY_I32, e->n_tokens, choices);
-    const DLTensor *scales = syi_aclnn_list(e, OWN_SCALES, SY_F32, e->n_tokens, choices);
     syi_aclnn_check_shape(e, COUNTS, pairs ? e->number[EXPERTS] : e->n_experts, pairs ? 2 : -1);
-    e->args.permute_ids =
-        (sy_moe_permute_ids_args){.tokens = syi_aclnn_arg(e, X),
-                                  .ids = ids,
-                                  .probs = scaled ? scales : NULL,
-                                  .num_experts = counted(e),
-                                  .allow_missing = true,
-                                  .permuted_tokens = syi_aclnn_arg(e, EXPANDED),
-                                  .sorted_indices = syi_aclnn_list(e, PLACES, SY_I32, e->n_rows, -1),
-                                  .permuted_probs = syi_aclnn_arg(e, SCALES_OUT),
-                                  .expert_counts = syi_aclnn_list(e, COUNTED, SY_I64, counted(e), -1)};
-    e->extra_bytes = (size_t)counted(e) * sizeof(int64_t) + (size_t)e->n_rows * (scaled ? 12 : 8);
+    e->args.permute_ids = (sy_moe_permute_ids_args){
+        .tokens = syi_aclnn_arg(e, X),
+        .ids = ids,
+        .probs = scaled ? syi_aclnn_list(e, OWN_SCALES, SY_F32, e->n_tokens, choices) : NULL,
+        .num_experts = counted(e),
+        .allow_missing = true,
+        .permuted_tokens = syi_aclnn_arg(e, EXPANDED),
+        .sorted_indices = syi_aclnn_list(e, PLACES, SY_I32, e->n_rows, -1),
+        .permuted_probs = syi_aclnn_arg(e, SCALES_OUT),
+        .expert_counts = syi_aclnn_list(e, COUNTED, SY_I64, counted(e), -1)};
     (void)syi_aclnn_query(e);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
@@ -135,7 +115,7 @@ aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOut,
     const aclTensor *expandedScaleOut, uint64_t *workspaceSize, aclOpExecutor **executor)
 {
-    const unsigned out = SYI_ACLNN_OUTPUT, i32 = SYI_ACLNN_I32, f32 = SYI_ACLNN_BIT(ACL_FLOAT);
+    const unsigned out = SYI_ACLNN_OUTPUT, i32 = SYI_ACLNN_I32, f32 = SYI_ACLNN_F32;
     const bool pairs = expertTokensNumType == 2;
     const bool scales = scaleOptional != NULL || expandedScaleOut == NULL;
     const struct syi_aclnn_rule rules[N_TENSORS] = {

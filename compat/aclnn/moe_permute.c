@@ -40,7 +40,6 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
     syi_aclnn_check_shape(e, PERMUTED, e->n_rows, e->view[TOKENS].shape[1]);
     syi_aclnn_check_shape(e, PERMUTED_PROBS, e->n_rows, -1);
     syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

@@ -11,9 +11,8 @@ static bool is_empty(const aclOpExecutor *e)
     return e->view[GRAD_PERMUTED].shape[1] == 0 && e->view[GRAD_TOKENS].shape[1] == 0;
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e)
 {
-    (void)extra;
     return is_empty(e) ? ACLNN_SUCCESS : syi_aclnn_call(e);
 }
 
@@ -36,9 +35,7 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, optional = SYI_ACLNN_OPTIONAL, wide = optional | SYI_ACLNN_WIDENS;
-    /* Without the gradient of the permuted probs, that of probs is not written. */
-    const unsigned probs_out =
-        out | optional | (permutedProbsOutputGradOptional == NULL ? SYI_ACLNN_IGNORED : 0u);
+    const unsigned probs_out = out | optional | SYI_ACLNN_BESIDE;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [GRAD_PERMUTED] = {"permutedTokenOutputGrad", permutedTokenOutputGrad, 0, SYI_ACLNN_FLOATS, 0, 2,
                            TO(grad_permuted_tokens)},
@@ -75,7 +72,6 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     syi_aclnn_check_limits(e, dropAndPad);
     check_output(e, GRAD_TOKENS, e->view[GRAD_PERMUTED].shape[1]);
     check_output(e, GRAD_PROBS, numExperts);
-    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

@@ -53,7 +53,6 @@ aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const 
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
     syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    syi_aclnn_check_alias(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
@@ -74,7 +73,6 @@ static void plan_unpermute(aclOpExecutor *e, int64_t tokens)
     (void)syi_aclnn_query(e);
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, OUT, e->n_tokens, e->view[ROWS].shape[1]);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedTokens,
@@ -127,68 +125,60 @@ SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermuteGrad, permute_grad)
 
 /* ---- The gradient of unpermute ----------------------------------------------------------------------- */
 
-/* The extra memory: K lists of T places, T experts of number 0, T places for one choice, weights and their gradients by
+/* Of `list`, by choice and token: places of rows, experts of number 0, weights and their gradients; and the places for one
    choice. */
-struct kept {
-    int32_t *places, *experts, *live;
-    char *weights, *grads;
-};
-
-static struct kept kept_of(const aclOpExecutor *e, char *extra)
-{
-    const size_t tokens = (size_t)e->n_tokens, rows = (size_t)e->n_rows, bytes = e->view[WEIGHTS].elem_bytes;
-    int32_t *numbers = (int32_t *)(void *)extra;
-    char *rest = extra + (2 * rows + tokens) * sizeof *numbers;
-    return (struct kept){numbers, numbers + rows, numbers + 2 * rows, rest, rest + rows * bytes};
-}
+enum { BY_CHOICE, EXPERTS, CHOICE_WEIGHTS, CHOICE_GRADS, LIVE };
 
 /* Rows of one choice: w * grad of its token, at its place. */
-static sy_status dispatch_choice(const aclOpExecutor *e, const struct kept *kept, int64_t k, bool first)
+static sy_status dispatch_choice(aclOpExecutor *e, int64_t k)
 {
-    const size_t bytes = e->view[WEIGHTS].elem_bytes, tokens = (size_t)e->n_tokens;
+    const size_t bytes = e->view[WEIGHTS].elem_bytes, begin = (size_t)k * (size_t)e->n_tokens;
     const bool weighted = e->view[WEIGHTS].taken;
-    for (size_t t = 0; t < tokens; t++) {
-        const char *w = weighted ? syi_aclnn_row(&e->view[WEIGHTS], (int64_t)t) + (size_t)k * bytes : NULL;
-        kept->live[t] = w != NULL && syi_aclnn_is_zero(w, bytes) ? -1 : kept->places[(size_t)k * tokens + t];
+    const int32_t *places = (const int32_t *)e->list[BY_CHOICE].data + begin;
+    int32_t *live = e->list[LIVE].data;
+    char *weights = weighted ? (char *)e->list[CHOICE_WEIGHTS].data + begin * bytes : NULL;
+    for (int64_t t = 0; t < e->n_tokens; t++) {
+        const char *w = weighted ? syi_aclnn_row(&e->view[WEIGHTS], t) + (size_t)k * bytes : NULL;
+        live[t] = w != NULL && syi_aclnn_is_zero(w, bytes) ? -1 : places[t];
         if (w != NULL)
-            memcpy(kept->weights + ((size_t)k * tokens + t) * bytes, w, bytes);
+            memcpy(weights + (size_t)t * bytes, w, bytes);
     }
-    int64_t shape[1] = {e->n_tokens};
-    const DLTensor gates =
-        sy_tensor(kept->weights + (size_t)k * tokens * bytes, e->view[WEIGHTS].dl.dtype, 1, shape);
-    const DLTensor experts = sy_tensor(kept->experts, SY_I32, 1, shape),
-                   live = sy_tensor(kept->live, SY_I32, 1, shape);
+    const DLTensor gates = sy_tensor(weights, e->view[WEIGHTS].dl.dtype, 1, &e->n_tokens);
+    const DLTensor experts = sy_tensor(e->list[EXPERTS].data, SY_I32, 1, &e->n_tokens);
     const sy_moe_dispatch_args args = {.gates = weighted ? &gates : NULL,
                                        .indices = &experts,
-                                       .locations = &live,
+                                       .locations = &e->list[LIVE],
                                        .input = syi_aclnn_arg(e, GRAD),
                                        .num_experts = 1,
                                        .capacity = e->view[GRAD_ROWS].shape[0],
-                                       .zero_unwritten = first,
+                                       .zero_unwritten = k == 0,
                                        .dispatch = syi_aclnn_arg(e, GRAD_ROWS)};
     return sy_moe_dispatch(e->ctx, &args);
 }
 
-static sy_status weight_gradients(const aclOpExecutor *e, const struct kept *kept, int64_t choices)
+/* The arguments of the gradients of weights, by choice. */
+static sy_moe_dispatch_grad_gate_args dots_of(const aclOpExecutor *e)
+{
+    return (sy_moe_dispatch_grad_gate_args){.indices = &e->list[EXPERTS],
+                                            .locations = &e->list[BY_CHOICE],
+                                            .input = syi_aclnn_arg(e, GRAD),
+                                            .dispatch = syi_aclnn_arg(e, FORWARD),
+                                            .num_experts = 1,
+                                            .capacity = e->view[FORWARD].shape[0],
+                                            .grad_gates = &e->list[CHOICE_GRADS]};
+}
+
+static sy_status weight_gradients(const aclOpExecutor *e, int64_t choices)
 {
     const struct syi_aclnn_view *out = &e->view[GRAD_PROBS];
-    int64_t shape[2] = {choices, e->n_tokens};
-    const DLTensor experts = sy_tensor(kept->experts, SY_I32, 2, shape),
-                   at = sy_tensor(kept->places, SY_I32, 2, shape);
-    const DLTensor grads = sy_tensor(kept->grads, out->dl.dtype, 2, shape);
-    const sy_moe_dispatch_grad_gate_args args = {.indices = &experts,
-                                                 .locations = &at,
-                                                 .input = syi_aclnn_arg(e, GRAD),
-                                                 .dispatch = syi_aclnn_arg(e, FORWARD),
-                                                 .num_experts = 1,
-                                                 .capacity = e->view[FORWARD].shape[0],
-                                                 .grad_gates = &grads};
+    const char *grads = e->list[CHOICE_GRADS].data;
+    const sy_moe_dispatch_grad_gate_args args = dots_of(e);
     const sy_status status = sy_moe_dispatch_grad_gate(e->ctx, &args);
     for (int64_t t = 0; status == SY_OK && t < e->n_tokens; t++) {
         char *row = syi_aclnn_row(out, t);
         for (int64_t k = 0; k < choices; k++)
-            memcpy(row + (size_t)k * out->elem_bytes,
-                   kept->grads + (size_t)(k * e->n_tokens + t) * out->elem_bytes, out->elem_bytes);
+            memcpy(row + (size_t)k * out->elem_bytes, grads + (size_t)(k * e->n_tokens + t) * out->elem_bytes,
+                   out->elem_bytes);
     }
     return status;
 }
@@ -215,53 +205,51 @@ static aclnnStatus check_places(const aclOpExecutor *e, int32_t *seen)
     return ACLNN_SUCCESS;
 }
 
-static aclnnStatus run_grad(aclOpExecutor *e, char *extra)
+static aclnnStatus run_grad(aclOpExecutor *e)
 {
-    const struct kept kept = kept_of(e, extra);
+    int32_t *places = e->list[BY_CHOICE].data, *experts = e->list[EXPERTS].data;
     const int64_t choices = e->n_tokens > 0 ? e->n_rows / e->n_tokens : 0;
     const struct syi_aclnn_view *rows = &e->view[GRAD_ROWS];
     if (e->n_rows > 0)
-        memset(kept.experts, 0, (size_t)e->n_rows * sizeof *kept.experts);
-    const aclnnStatus st = check_places(e, kept.experts);
+        memset(experts, 0, (size_t)e->n_rows * sizeof *experts);
+    const aclnnStatus st = check_places(e, experts);
     if (st != ACLNN_SUCCESS)
         return st;
     for (int64_t i = 0; choices == 0 && rows->shape[1] > 0 && i < rows->shape[0]; i++)
         memset(syi_aclnn_row(rows, i), 0, (size_t)rows->shape[1] * rows->elem_bytes); /* that no choice has */
     for (int64_t t = 0; t < e->n_tokens; t++)
         for (int64_t k = 0; k < choices; k++)
-            kept.places[k * e->n_tokens + t] = (int32_t)syi_aclnn_integer(e, PLACES, t * choices + k, 0);
+            places[k * e->n_tokens + t] = (int32_t)syi_aclnn_integer(e, PLACES, t * choices + k, 0);
     sy_status status = SY_OK;
     for (int64_t k = 0; status == SY_OK && k < choices; k++)
-        status = dispatch_choice(e, &kept, k, k == 0);
+        status = dispatch_choice(e, k);
     if (status == SY_OK && e->view[GRAD_PROBS].taken && choices > 0)
-        status = weight_gradients(e, &kept, choices);
+        status = weight_gradients(e, choices);
     return syi_aclnn_status(e, status);
 }
 
-/* It calls several operators, with arguments of their own. */
-static const struct syi_aclnn_op unpermute_grad = {"aclnnMoeTokenUnpermuteGrad", .run = run_grad};
-
-static void need_scratch(aclOpExecutor *e, int64_t choices)
+static void need_scratch(aclOpExecutor *e)
 {
-    int64_t one[1] = {e->n_tokens}, all[2] = {choices, e->n_tokens};
-    const DLTensor list = sy_tensor(NULL, SY_I32, 1, one), lists = sy_tensor(NULL, SY_I32, 2, all);
-    const sy_moe_dispatch_args rows = {.indices = &list,
-                                       .locations = &list,
+    const int64_t choices = e->view[WEIGHTS].taken ? e->view[WEIGHTS].shape[1] : 1;
+    const DLDataType type = e->view[WEIGHTS].dl.dtype;
+    const DLTensor *list = syi_aclnn_list(e, LIVE, SY_I32, e->n_tokens, -1);
+    const sy_moe_dispatch_args rows = {.indices = list,
+                                       .locations = list,
                                        .input = syi_aclnn_arg(e, GRAD),
                                        .num_experts = 1,
                                        .capacity = e->view[GRAD_ROWS].shape[0],
                                        .dispatch = syi_aclnn_arg(e, GRAD_ROWS)};
     (void)syi_aclnn_query_of(e, "moe_dispatch", &rows, sizeof rows);
-    if (!e->view[GRAD_PROBS].taken)
-        return;
-    const sy_moe_dispatch_grad_gate_args dots = {.indices = &lists,
-                                                 .locations = &lists,
-                                                 .input = syi_aclnn_arg(e, GRAD),
-                                                 .dispatch = syi_aclnn_arg(e, FORWARD),
-                                                 .num_experts = 1,
-                                                 .capacity = e->view[FORWARD].shape[0]};
-    (void)syi_aclnn_query_of(e, "moe_dispatch_grad_gate", &dots, sizeof dots);
+    for (int i = BY_CHOICE; i <= (e->view[WEIGHTS].taken ? CHOICE_GRADS : EXPERTS); i++)
+        (void)syi_aclnn_list(e, i, i <= EXPERTS ? SY_I32 : type, choices, e->n_tokens);
+    const sy_moe_dispatch_grad_gate_args dots = dots_of(e);
+    if (e->view[GRAD_PROBS].taken)
+        (void)syi_aclnn_query_of(e, "moe_dispatch_grad_gate", &dots, sizeof dots);
 }
+
+/* It calls several operators, with arguments of their own. */
+static const struct syi_aclnn_op unpermute_grad = {"aclnnMoeTokenUnpermuteGrad", .run = run_grad,
+                                                   .prepare = need_scratch};
 
 static void plan_grad(aclOpExecutor *e)
 {
@@ -279,10 +267,6 @@ static void plan_grad(aclOpExecutor *e)
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, GRAD_ROWS, rows, width);
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, choices);
-    syi_aclnn_check_alias(e);
-    e->extra_bytes = (2 * (size_t)e->n_rows + (size_t)e->n_tokens) * sizeof(int32_t) +
-                     2 * (size_t)e->n_rows * e->view[WEIGHTS].elem_bytes;
-    need_scratch(e, choices);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
@@ -291,9 +275,8 @@ aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
     aclTensor *permutedTokensGradOut, aclTensor *probsGradOut, uint64_t *workspaceSize,
     aclOpExecutor **executor)
 {
-    const bool weighted = probsOptional != NULL;
-    const unsigned forward = weighted ? 0u : (unsigned)SYI_ACLNN_OPTIONAL;
-    const unsigned probs_out = output | (weighted ? 0u : (unsigned)SYI_ACLNN_IGNORED);
+    const unsigned forward = probsOptional != NULL ? 0u : (unsigned)SYI_ACLNN_OPTIONAL;
+    const unsigned probs_out = output | SYI_ACLNN_BESIDE;
     const struct syi_aclnn_rule rules[N_GRAD] = {
         [FORWARD] = {"permutedTokens", permutedTokens, forward, 0, GRAD + 1, 2, 0},
         [GRAD] = {"unpermutedTokensGrad", unpermutedTokensGrad, 0, floats, 0, 2, 0},

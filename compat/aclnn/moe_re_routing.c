@@ -21,13 +21,12 @@ static aclnnStatus check_sum(const aclOpExecutor *e)
                           e->op->name, (long long)(e->n_rows - left), (long long)e->n_rows);
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e)
 {
-    int32_t *numbers = (int32_t *)(void *)extra;
+    int32_t *numbers = e->list[0].data;
     aclnnStatus st = check_sum(e);
     for (int64_t i = 0; i < e->n_rows; i++)
         numbers[i] = (int32_t)i;
-    e->list[0].data = numbers;
     const sy_moe_reorder_chunks_args rows = {.rows = syi_aclnn_arg(e, TOKENS),
                                              .counts = syi_aclnn_arg(e, COUNTS),
                                              .extra = syi_aclnn_arg(e, SCALES),
@@ -54,7 +53,6 @@ static void plan(aclOpExecutor *e)
 {
     e->n_rows = e->view[TOKENS].shape[0];
     e->n_experts = e->view[COUNTS].shape[1];
-    e->extra_bytes = (size_t)e->n_rows * sizeof(int32_t);
     if (e->n_rows > INT32_MAX)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "tokens has %lld rows, want less than 2^31",
                          (long long)e->n_rows);
@@ -70,7 +68,6 @@ static void plan(aclOpExecutor *e)
     syi_aclnn_check_shape(e, PERMUTED_SCALES, e->n_rows, -1);
     syi_aclnn_check_shape(e, SOURCE, e->n_rows, -1);
     syi_aclnn_check_shape(e, TOTALS, e->n_experts, -1);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
@@ -79,14 +76,14 @@ aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
     const aclTensor *permutePerTokenScales, const aclTensor *permuteTokenIdx, const aclTensor *expertTokenNum,
     uint64_t *workspaceSize, aclOpExecutor **executor)
 {
-    const unsigned out = SYI_ACLNN_OUTPUT, integers = SYI_ACLNN_INTEGERS, f32 = SYI_ACLNN_BIT(ACL_FLOAT);
-    const unsigned scaled = out | (perTokenScalesOptional != NULL ? 0u : (unsigned)SYI_ACLNN_IGNORED);
+    const unsigned out = SYI_ACLNN_OUTPUT, integers = SYI_ACLNN_INTEGERS, f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [TOKENS] = {"tokens", tokens, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
         [COUNTS] = {"expertTokenNumPerRank", expertTokenNumPerRank, 0, integers, 0, 2, 0},
         [SCALES] = {"perTokenScalesOptional", perTokenScalesOptional, SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
         [PERMUTED] = {"permuteTokens", permuteTokens, out, 0, TOKENS + 1, 2, 0},
-        [PERMUTED_SCALES] = {"permutePerTokenScales", permutePerTokenScales, scaled, 0, SCALES + 1, 1, 0},
+        [PERMUTED_SCALES] = {"permutePerTokenScales", permutePerTokenScales, out | SYI_ACLNN_BESIDE, 0,
+                             SCALES + 1, 1, 0},
         [SOURCE] = {"permuteTokenIdx", permuteTokenIdx, out, SYI_ACLNN_I32, 0, 1, 0},
         [TOTALS] = {"expertTokenNum", expertTokenNum, out, 0, COUNTS + 1, 1, 0},
     };

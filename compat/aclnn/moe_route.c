@@ -8,13 +8,12 @@ enum { LOGITS, BESIDE, WEIGHTS, IDS, SCORES, N_TENSORS }; /* beside: the bias, o
 #define TO(field) SYI_ACLNN_FIELD(moe_route, field)
 
 /* `number[0]` is whether every weight is 0, for a factor of 0, which is 1 in the operator. */
-static aclnnStatus run_gating(aclOpExecutor *e, char *extra)
+static aclnnStatus run_gating(aclOpExecutor *e)
 {
+    float *wide = e->list[0].data;
     const struct syi_aclnn_view *bias = &e->view[BESIDE], *weights = &e->view[WEIGHTS];
     for (int64_t i = 0; bias->taken && i < bias->shape[0]; i++)
-        ((float *)(void *)extra)[i] =
-            syi_aclnn_float((const char *)bias->dl.data + (size_t)i * bias->elem_bytes, bias->type);
-    e->list[0].data = extra;
+        wide[i] = syi_aclnn_float((const char *)bias->dl.data + (size_t)i * bias->elem_bytes, bias->type);
     const aclnnStatus st = syi_aclnn_call(e);
     for (int64_t t = 0; st == ACLNN_SUCCESS && e->number[0] != 0 && t < weights->shape[0]; t++)
         memset(syi_aclnn_row(weights, t), 0, (size_t)weights->shape[1] * weights->elem_bytes);
@@ -22,9 +21,8 @@ static aclnnStatus run_gating(aclOpExecutor *e, char *extra)
 }
 
 /* Finished rows name expert E. */
-static aclnnStatus run_softmax(aclOpExecutor *e, char *extra)
+static aclnnStatus run_softmax(aclOpExecutor *e)
 {
-    (void)extra;
     const struct syi_aclnn_view *finished = &e->view[BESIDE], *ids = &e->view[IDS];
     const aclnnStatus st = syi_aclnn_call(e);
     const int32_t none = (int32_t)e->view[LOGITS].shape[1];
@@ -55,7 +53,6 @@ static void plan(aclOpExecutor *e, int64_t k, int64_t beside)
     syi_aclnn_check_shape(e, SCORES, rows, experts);
     if (e->status == ACLNN_ERR_PARAM_INVALID)
         e->status = tiling;
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTensor *biasOptional, int64_t k,
@@ -66,7 +63,7 @@ aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTens
                                                uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (outFlag ? 0u : (unsigned)SYI_ACLNN_IGNORED);
-    const unsigned floats = SYI_ACLNN_FLOATS, f32 = SYI_ACLNN_BIT(ACL_FLOAT);
+    const unsigned floats = SYI_ACLNN_FLOATS, f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [LOGITS] = {"x", x, 0, floats, 0, 2, TO(logits)},
         [BESIDE] = {"biasOptional", biasOptional, SYI_ACLNN_OPTIONAL, floats, 0, 1, 0},
@@ -84,10 +81,8 @@ aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTens
     syi_aclnn_want(e, groupCount >= 1, tiling, "groupCount", groupCount, "1 or more");
     sy_moe_route_args *route = &e->args.route;
     const int64_t experts = e->view[LOGITS].shape[1];
-    const DLTensor *bias = syi_aclnn_list(e, 0, SY_F32, experts, -1);
-    e->extra_bytes = (size_t)experts * sizeof(float);
     e->number[0] = (float)routedScalingFactor == 0;
-    route->bias = e->view[BESIDE].taken ? bias : NULL;
+    route->bias = e->view[BESIDE].taken ? syi_aclnn_list(e, 0, SY_F32, experts, -1) : NULL;
     route->score = normType == 1 ? SY_SCORE_SIGMOID : SY_SCORE_SOFTMAX;
     route->groups = groupCount > 1 ? groupCount : 0;
     route->top_groups = kGroup;
@@ -110,7 +105,7 @@ aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, cons
 {
     const bool all = outputSoftmaxResultFlag && renorm == 0;
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (all ? 0u : (unsigned)SYI_ACLNN_IGNORED);
-    const unsigned flag = SYI_ACLNN_BIT(ACL_BOOL), f32 = SYI_ACLNN_BIT(ACL_FLOAT);
+    const unsigned flag = SYI_ACLNN_BIT(ACL_BOOL), f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [LOGITS] = {"x", x, 0, SYI_ACLNN_FLOATS, 0, 2, TO(logits)},
         [BESIDE] = {"finishedOptional", finishedOptional, SYI_ACLNN_OPTIONAL, flag, 0, 1, 0},

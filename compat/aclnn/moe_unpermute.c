@@ -12,19 +12,15 @@ enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROB
 
 /* ---- Outputs for the backward pass ------------------------------------------------------------------- */
 
-/* The extra memory: three lists of n_rows numbers, then space for a map. */
-static int32_t *list(const aclOpExecutor *e, char *extra, int i)
-{
-    return (int32_t *)(void *)extra + (size_t)i * (size_t)e->n_rows;
-}
+enum { NUMBERS, PLACES, ORDER, LIVE_MAP }; /* of `list`: three of n_rows numbers */
 
 /* permuteProbs, packed: the weights of a token's experts, at its slots that hold a row. */
-static sy_status keep_packed_probs(const aclOpExecutor *e, char *extra)
+static sy_status keep_packed_probs(const aclOpExecutor *e)
 {
     const int64_t k = e->n_rows / e->n_tokens;
     int64_t shape[2] = {e->n_tokens, k};
     char *probs = e->view[PERMUTED_PROBS].dl.data;
-    const DLTensor ids = sy_tensor(list(e, extra, 0), SY_I32, 2, shape);
+    const DLTensor ids = sy_tensor(e->list[NUMBERS].data, SY_I32, 2, shape);
     const DLTensor weights = sy_tensor(probs, e->view[PERMUTED_PROBS].dl.dtype, 2, shape);
     const sy_moe_ids_from_map_args args = {.routing_map = e->args.unpermute.routing_map,
                                            .probs = syi_aclnn_arg(e, PROBS),
@@ -61,17 +57,16 @@ static void keep_padded_probs(const aclOpExecutor *e)
 
 /* outIndex and permuteTokenId, padded: sorted_indices in stable ascending order. sy_moe_permute_ids sorts
    them; the rows it moves are the row numbers. */
-static sy_status keep_padded_order(const aclOpExecutor *e, char *extra)
+static sy_status keep_padded_order(const aclOpExecutor *e)
 {
     int64_t shape[2] = {e->n_rows, 1};
-    int32_t *numbers = list(e, extra, 0), *order = list(e, extra, 2);
+    int32_t *numbers = e->list[NUMBERS].data, *order = e->list[ORDER].data;
     for (int64_t i = 0; i < e->n_rows; i++)
         numbers[i] = (int32_t)i;
     const DLTensor rows = sy_tensor(numbers, SY_I32, 2, shape), sorted = sy_tensor(order, SY_I32, 2, shape);
     const DLTensor ids = sy_tensor(e->view[INDICES].dl.data, SY_I32, 2, shape);
-    const DLTensor places = sy_tensor(list(e, extra, 1), SY_I32, 1, shape);
     const sy_moe_permute_ids_args args = {
-        .tokens = &rows, .ids = &ids, .permuted_tokens = &sorted, .sorted_indices = &places};
+        .tokens = &rows, .ids = &ids, .permuted_tokens = &sorted, .sorted_indices = &e->list[PLACES]};
     const sy_status status = sy_moe_permute_ids(e->ctx, &args);
     for (int64_t i = 0; status == SY_OK && i < e->n_rows; i++) {
         if (e->view[OUT_INDEX].taken)
@@ -90,29 +85,26 @@ static void keep_packed_order(const aclOpExecutor *e)
         syi_aclnn_set_integer(e, TOKEN_ID, i, i / (e->n_rows / e->n_tokens));
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e)
 {
     const bool padded = e->args.unpermute.drop_and_pad;
     const struct syi_aclnn_slots slots = {MAP, PROBS, INDICES};
     if (!padded && e->view[PROBS].taken)
-        e->args.unpermute.routing_map = syi_aclnn_live_map(e, slots, (char *)list(e, extra, 3));
+        e->args.unpermute.routing_map = syi_aclnn_live_map(e, slots, e->list[LIVE_MAP].data);
     const aclnnStatus st = syi_aclnn_call(e);
     if (st != ACLNN_SUCCESS || e->n_rows == 0 || e->n_tokens == 0)
         return st;
     sy_status status = SY_OK;
     if (padded && (e->view[OUT_INDEX].taken || e->view[TOKEN_ID].taken))
-        status = keep_padded_order(e, extra);
+        status = keep_padded_order(e);
     else if (!padded)
         keep_packed_order(e);
     if (status == SY_OK && e->view[PERMUTED_PROBS].taken && padded)
         keep_padded_probs(e);
     else if (status == SY_OK && e->view[PERMUTED_PROBS].taken)
-        status = keep_packed_probs(e, extra);
+        status = keep_packed_probs(e);
     return syi_aclnn_status(e, status);
 }
-
-static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_unpermute),
-                                       run, false};
 
 /* ---- The first phase --------------------------------------------------------------------------------- */
 
@@ -140,8 +132,6 @@ static void find_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
 /* Memory for the outputs of the backward pass, and scratch of the operators that compute them. */
 static void need_kept(aclOpExecutor *e)
 {
-    if (e->status != ACLNN_SUCCESS)
-        return;
     int64_t shape[2] = {e->n_rows, 1};
     const DLTensor rows = sy_tensor(NULL, SY_I32, 2, shape);
     const sy_moe_permute_ids_args order = {.tokens = &rows, .ids = &rows};
@@ -153,11 +143,14 @@ static void need_kept(aclOpExecutor *e)
         (void)syi_aclnn_query_of(e, "moe_ids_from_map", &ids, sizeof ids);
     }
     const bool weighs = e->view[PROBS].taken && !e->args.unpermute.drop_and_pad;
-    if (weighs || e->view[OUT_INDEX].taken || e->view[TOKEN_ID].taken)
-        e->extra_bytes = 3 * (size_t)e->n_rows * sizeof(int32_t);
+    for (int i = NUMBERS; (weighs || e->view[OUT_INDEX].taken || e->view[TOKEN_ID].taken) && i <= ORDER; i++)
+        (void)syi_aclnn_list(e, i, SY_I32, e->n_rows, -1);
     if (weighs)
-        e->extra_bytes += syi_aclnn_view_bytes(&e->view[MAP]);
+        (void)syi_aclnn_list(e, LIVE_MAP, SY_U8, e->n_tokens, e->n_experts);
 }
+
+static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_unpermute),
+                                       run, .prepare = need_kept};
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     const aclTensor *permutedTokens, const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
@@ -166,7 +159,6 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     uint64_t *workspaceSize, aclOpExecutor **executor)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL, kept = SYI_ACLNN_OUTPUT | optional;
-    const unsigned kept_probs = kept | (probsOptional == NULL ? SYI_ACLNN_IGNORED : 0u);
     const unsigned i32 = SYI_ACLNN_I32, wide = optional | SYI_ACLNN_WIDENS;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [PERMUTED] = {"permutedTokens", permutedTokens, 0, SYI_ACLNN_FLOATS, 0, 2, TO(permuted_tokens)},
@@ -176,7 +168,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
         [TOKENS] = {"unpermutedTokens", unpermutedTokens, SYI_ACLNN_OUTPUT, 0, PERMUTED + 1, 2, TO(tokens)},
         [OUT_INDEX] = {"outIndex", outIndex, kept, i32, 0, 1, 0},
         [TOKEN_ID] = {"permuteTokenId", permuteTokenId, kept, i32, 0, 1, 0},
-        [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept_probs, 0, PROBS + 1, 1, 0},
+        [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept | SYI_ACLNN_BESIDE, 0, PROBS + 1, 1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (probsOptional == NULL && restoreShapeOptional == NULL)
@@ -197,8 +189,6 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     syi_aclnn_check_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
     for (int i = OUT_INDEX; i <= PERMUTED_PROBS; i++)
         syi_aclnn_check_shape(e, i, e->n_rows, -1);
-    syi_aclnn_check_alias(e);
-    need_kept(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 

@@ -27,16 +27,15 @@ static aclnnStatus restore_indices(const aclOpExecutor *e, int32_t *indices)
     return ACLNN_SUCCESS;
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+static aclnnStatus run(aclOpExecutor *e)
 {
     if (e->args.unpermute_grad.drop_and_pad) {
-        const aclnnStatus st = restore_indices(e, (int32_t *)(void *)extra);
+        const aclnnStatus st = restore_indices(e, e->list[0].data);
         if (st != ACLNN_SUCCESS)
             return st;
-        e->indices.data = extra;
     } else if (e->view[PROBS].taken) {
         const struct syi_aclnn_slots slots = {MAP, PROBS, OUT_INDEX};
-        e->args.unpermute_grad.routing_map = syi_aclnn_live_map(e, slots, extra);
+        e->args.unpermute_grad.routing_map = syi_aclnn_live_map(e, slots, e->list[0].data);
     }
     return syi_aclnn_call(e);
 }
@@ -52,17 +51,14 @@ static void plan(aclOpExecutor *e, bool drop_and_pad)
     e->args.unpermute_grad.drop_and_pad = drop_and_pad;
     (void)syi_aclnn_query(e);
     if (drop_and_pad) { /* a list of its own, compact for any stride of outIndex */
-        e->extra_bytes = (size_t)e->n_rows * sizeof(int32_t);
-        e->indices = sy_tensor(NULL, SY_I32, 1, e->view[OUT_INDEX].shape);
-        e->args.unpermute_grad.sorted_indices = &e->indices;
+        e->args.unpermute_grad.sorted_indices = syi_aclnn_list(e, 0, SY_I32, e->n_rows, -1);
     } else if (e->view[PROBS].taken) {
-        e->extra_bytes = syi_aclnn_view_bytes(&e->view[MAP]);
+        (void)syi_aclnn_list(e, 0, SY_U8, e->n_tokens, e->n_experts); /* a map */
     }
     syi_aclnn_check_limits(e, drop_and_pad);
     syi_aclnn_check_shape(e, TOKEN_ID, e->n_rows, -1);
     syi_aclnn_check_shape(e, GRAD_PERMUTED, e->n_rows, e->view[GRAD_TOKENS].shape[1]);
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
@@ -73,8 +69,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
     aclOpExecutor **executor)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL, out = SYI_ACLNN_OUTPUT, wide = optional | SYI_ACLNN_WIDENS;
-    const unsigned probs_out = out | optional | (probsOptional == NULL ? SYI_ACLNN_IGNORED : 0u);
-    const unsigned i32 = SYI_ACLNN_I32;
+    const unsigned probs_out = out | optional | SYI_ACLNN_BESIDE, i32 = SYI_ACLNN_I32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [GRAD_TOKENS] = {"unpermutedTokensGrad", unpermutedTokensGrad, 0, SYI_ACLNN_FLOATS, 0, 2,
                          TO(grad_tokens)},

@@ -10,13 +10,12 @@ static bool is_narrow(const aclOpExecutor *e)
     return e->view[LOGITS].type != ACL_FLOAT;
 }
 
-static aclnnStatus run(aclOpExecutor *e, char *extra)
+enum { TOKENS, KEPT }; /* of `list`; the tokens are not needed, but the operator makes them */
+
+static aclnnStatus run(aclOpExecutor *e)
 {
     const int64_t vocab = e->view[LOGITS].shape[1];
-    int64_t *tokens = (int64_t *)(void *)extra; /* not needed, but the operator makes them */
-    float *kept = (float *)(void *)(tokens + e->view[LOGITS].shape[0]);
-    e->list[0].data = tokens;
-    e->list[1].data = kept;
+    const float *kept = e->list[KEPT].data;
     const aclnnStatus st = syi_aclnn_call(e);
     struct syi_aclnn_view *out = &e->view[OUT];
     for (int64_t b = 0; st == ACLNN_SUCCESS && is_narrow(e) && b < out->shape[0]; b++) {
@@ -33,18 +32,15 @@ static const struct syi_aclnn_op op = {"aclnnApplyTopKTopP", SYI_ACLNN_CALLS(sam
 static void plan(aclOpExecutor *e)
 {
     const int64_t batch = e->view[LOGITS].shape[0], vocab = e->view[LOGITS].shape[1];
-    const DLTensor *kept = syi_aclnn_list(e, 1, SY_F32, batch, vocab);
-    e->extra_bytes =
-        (size_t)batch * sizeof(int64_t) + (is_narrow(e) ? (size_t)(batch * vocab) * sizeof(float) : 0);
     e->args.sample.noise = SY_NOISE_NONE;
     e->args.sample.ties = SY_TIES_ALL;
-    e->args.sample.token = syi_aclnn_list(e, 0, SY_I64, batch, -1);
-    e->args.sample.masked_logits = is_narrow(e) ? kept : syi_aclnn_arg(e, OUT);
+    e->args.sample.token = syi_aclnn_list(e, TOKENS, SY_I64, batch, -1);
+    e->args.sample.masked_logits =
+        is_narrow(e) ? syi_aclnn_list(e, KEPT, SY_F32, batch, vocab) : syi_aclnn_arg(e, OUT);
     syi_aclnn_check_shape(e, TOP_P, batch, -1);
     syi_aclnn_check_shape(e, TOP_K, batch, -1);
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, OUT, batch, vocab);
-    syi_aclnn_check_alias(e);
 }
 
 aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const aclTensor *p,

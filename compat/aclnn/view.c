@@ -8,22 +8,13 @@
 
 static DLDataType dl_type(aclDataType type)
 {
-    switch (type) {
-    case ACL_FLOAT:
-        return SY_F32;
-    case ACL_FLOAT16:
-        return SY_F16;
-    case ACL_BF16:
-        return SY_BF16;
-    case ACL_INT8:
-        return SY_I8;
-    case ACL_BOOL:
-        return SY_BOOL;
-    case ACL_INT32:
-        return SY_I32;
-    default: /* ACL_INT64: the rules accept nothing else */
-        return SY_I64;
-    }
+    return type == ACL_FLOAT     ? SY_F32
+           : type == ACL_FLOAT16 ? SY_F16
+           : type == ACL_BF16    ? SY_BF16
+           : type == ACL_INT8    ? SY_I8
+           : type == ACL_BOOL    ? SY_BOOL
+           : type == ACL_INT32   ? SY_I32
+                                 : SY_I64; /* the rules accept nothing else */
 }
 
 void syi_aclnn_view_set(struct syi_aclnn_view *view, const char *name, const aclTensor *tensor)

@@ -8,7 +8,7 @@
 
 #include "../device.h"
 
-mluOpStatus_t MLUOP_WIN_API mluOpCreate(mluOpHandle_t *handle)
+mluOpStatus_t mluOpCreate(mluOpHandle_t *handle)
 {
     if (handle == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -29,7 +29,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpCreate(mluOpHandle_t *handle)
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpDestroy(mluOpHandle_t handle)
+mluOpStatus_t mluOpDestroy(mluOpHandle_t handle)
 {
     if (handle == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -38,7 +38,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpDestroy(mluOpHandle_t handle)
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetQueue(mluOpHandle_t handle, cnrtQueue_t queue)
+mluOpStatus_t mluOpSetQueue(mluOpHandle_t handle, cnrtQueue_t queue)
 {
     if (handle == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -46,7 +46,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpSetQueue(mluOpHandle_t handle, cnrtQueue_t queu
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpGetQueue(mluOpHandle_t handle, cnrtQueue_t *queue)
+mluOpStatus_t mluOpGetQueue(mluOpHandle_t handle, cnrtQueue_t *queue)
 {
     if (handle == NULL || queue == NULL)
         return MLUOP_STATUS_BAD_PARAM;

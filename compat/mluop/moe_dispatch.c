@@ -4,11 +4,12 @@
  */
 #include "objects.h"
 
-mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
-    mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc, const void *gates,
-    mluOpTensorDescriptor_t indices_desc, const void *indices, mluOpTensorDescriptor_t locations_desc,
-    const void *locations, mluOpTensorDescriptor_t input_desc, const void *input, int samples, int capacity,
-    int hidden, int num_experts, mluOpTensorDescriptor_t dispatch_desc, void *dispatch)
+mluOpStatus_t mluOpMoeDispatchForward(mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc,
+                                      const void *gates, mluOpTensorDescriptor_t indices_desc,
+                                      const void *indices, mluOpTensorDescriptor_t locations_desc,
+                                      const void *locations, mluOpTensorDescriptor_t input_desc,
+                                      const void *input, int samples, int capacity, int hidden,
+                                      int num_experts, mluOpTensorDescriptor_t dispatch_desc, void *dispatch)
 {
     enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH };
     const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
@@ -34,11 +35,13 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
                                                                                  .dispatch = &t[DISPATCH]}));
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
-    mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc, const void *gates,
-    mluOpTensorDescriptor_t indices_desc, const void *indices, mluOpTensorDescriptor_t locations_desc,
-    const void *locations, mluOpTensorDescriptor_t dispatch_desc, const void *dispatch, int samples,
-    int capacity, int hidden, int num_experts, mluOpTensorDescriptor_t grad_input_desc, void *grad_input)
+mluOpStatus_t mluOpMoeDispatchBackwardData(mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc,
+                                           const void *gates, mluOpTensorDescriptor_t indices_desc,
+                                           const void *indices, mluOpTensorDescriptor_t locations_desc,
+                                           const void *locations, mluOpTensorDescriptor_t dispatch_desc,
+                                           const void *dispatch, int samples, int capacity, int hidden,
+                                           int num_experts, mluOpTensorDescriptor_t grad_input_desc,
+                                           void *grad_input)
 {
     enum { GATES, INDICES, LOCATIONS, DISPATCH, GRAD_INPUT };
     const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
@@ -63,9 +66,9 @@ mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
                                                                       .output = &t[GRAD_INPUT]}));
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpGetMoeDispatchBackwardGateWorkspaceSize(mluOpHandle_t handle,
-                                                                         mluOpTensorDescriptor_t input_desc,
-                                                                         size_t *workspace_size)
+mluOpStatus_t mluOpGetMoeDispatchBackwardGateWorkspaceSize(mluOpHandle_t handle,
+                                                           mluOpTensorDescriptor_t input_desc,
+                                                           size_t *workspace_size)
 {
     if (handle == NULL || input_desc == NULL || workspace_size == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -73,12 +76,13 @@ mluOpStatus_t MLUOP_WIN_API mluOpGetMoeDispatchBackwardGateWorkspaceSize(mluOpHa
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardGate(
-    mluOpHandle_t handle, mluOpTensorDescriptor_t indices_desc, const void *indices,
-    mluOpTensorDescriptor_t locations_desc, const void *locations, mluOpTensorDescriptor_t input_desc,
-    const void *input, mluOpTensorDescriptor_t dispatch_desc, const void *dispatch, int samples, int capacity,
-    int hidden, int num_experts, void *workspace, size_t workspace_size,
-    mluOpTensorDescriptor_t grad_gates_desc, void *grad_gates)
+mluOpStatus_t mluOpMoeDispatchBackwardGate(mluOpHandle_t handle, mluOpTensorDescriptor_t indices_desc,
+                                           const void *indices, mluOpTensorDescriptor_t locations_desc,
+                                           const void *locations, mluOpTensorDescriptor_t input_desc,
+                                           const void *input, mluOpTensorDescriptor_t dispatch_desc,
+                                           const void *dispatch, int samples, int capacity, int hidden,
+                                           int num_experts, void *workspace, size_t workspace_size,
+                                           mluOpTensorDescriptor_t grad_gates_desc, void *grad_gates)
 {
     enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES };
     const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};

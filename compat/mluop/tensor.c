@@ -83,7 +83,7 @@ static mluOpStatus_t set(struct mluOpTensorStruct *desc, mluOpTensorLayout_t lay
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpCreateTensorDescriptor(mluOpTensorDescriptor_t *desc)
+mluOpStatus_t mluOpCreateTensorDescriptor(mluOpTensorDescriptor_t *desc)
 {
     if (desc == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -94,7 +94,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpCreateTensorDescriptor(mluOpTensorDescriptor_t 
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpResetTensorDescriptor(mluOpTensorDescriptor_t desc)
+mluOpStatus_t mluOpResetTensorDescriptor(mluOpTensorDescriptor_t desc)
 {
     if (desc == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -103,7 +103,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpResetTensorDescriptor(mluOpTensorDescriptor_t d
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpDestroyTensorDescriptor(mluOpTensorDescriptor_t desc)
+mluOpStatus_t mluOpDestroyTensorDescriptor(mluOpTensorDescriptor_t desc)
 {
     if (desc == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -112,52 +112,48 @@ mluOpStatus_t MLUOP_WIN_API mluOpDestroyTensorDescriptor(mluOpTensorDescriptor_t
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
-                                                     mluOpDataType_t dtype, int dimNb, const int dimSize[])
+mluOpStatus_t mluOpSetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
+                                       mluOpDataType_t dtype, int dimNb, const int dimSize[])
 {
     return set(desc, layout, dtype, dimNb, (struct numbers){.narrow = dimSize}, NULL);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptor_v2(mluOpTensorDescriptor_t desc,
-                                                        mluOpTensorLayout_t layout, mluOpDataType_t dtype,
-                                                        int dimNb, const int64_t dimSize[])
+mluOpStatus_t mluOpSetTensorDescriptor_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
+                                          mluOpDataType_t dtype, int dimNb, const int64_t dimSize[])
 {
     return set(desc, layout, dtype, dimNb, (struct numbers){.wide = dimSize}, NULL);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorEx(mluOpTensorDescriptor_t desc,
-                                                       mluOpTensorLayout_t layout, mluOpDataType_t dtype,
-                                                       int dimNb, const int dimSize[], const int dimStride[])
+mluOpStatus_t mluOpSetTensorDescriptorEx(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
+                                         mluOpDataType_t dtype, int dimNb, const int dimSize[],
+                                         const int dimStride[])
 {
     const struct numbers strides = {.narrow = dimStride};
     return set(desc, layout, dtype, dimNb, (struct numbers){.narrow = dimSize}, &strides);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc,
-                                                          mluOpTensorLayout_t layout, mluOpDataType_t dtype,
-                                                          int dimNb, const int64_t dimSize[],
-                                                          const int64_t dimStride[])
+mluOpStatus_t mluOpSetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
+                                            mluOpDataType_t dtype, int dimNb, const int64_t dimSize[],
+                                            const int64_t dimStride[])
 {
     const struct numbers strides = {.wide = dimStride};
     return set(desc, layout, dtype, dimNb, (struct numbers){.wide = dimSize}, &strides);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorDim(mluOpTensorDescriptor_t desc, int dimNb,
-                                                        const int *dimSize)
+mluOpStatus_t mluOpSetTensorDescriptorDim(mluOpTensorDescriptor_t desc, int dimNb, const int *dimSize)
 {
     return desc == NULL ? MLUOP_STATUS_BAD_PARAM
                         : mluOpSetTensorDescriptor(desc, desc->layout, desc->dtype, dimNb, dimSize);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorDim_v2(mluOpTensorDescriptor_t desc, int dimNb,
-                                                           const int64_t *dimSize)
+mluOpStatus_t mluOpSetTensorDescriptorDim_v2(mluOpTensorDescriptor_t desc, int dimNb, const int64_t *dimSize)
 {
     return desc == NULL ? MLUOP_STATUS_BAD_PARAM
                         : mluOpSetTensorDescriptor_v2(desc, desc->layout, desc->dtype, dimNb, dimSize);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
-                                                                   mluOpDataType_t onchip_dtype)
+mluOpStatus_t mluOpSetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
+                                                     mluOpDataType_t onchip_dtype)
 {
     if (desc == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -165,8 +161,8 @@ mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorOnchipDataType(mluOpTensorDe
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
-                                                                mluOpPointerMode_t pointer_mode)
+mluOpStatus_t mluOpSetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
+                                                  mluOpPointerMode_t pointer_mode)
 {
     if (desc == NULL || (int)pointer_mode < 0)
         return MLUOP_STATUS_BAD_PARAM;
@@ -185,8 +181,7 @@ static bool is_group(mluOpTensorDescriptor_t *const group_desc[], int desc_num, 
     return true;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpCreateGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
-                                                              int desc_num)
+mluOpStatus_t mluOpCreateGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[], int desc_num)
 {
     if (!is_group(group_desc, desc_num, false))
         return MLUOP_STATUS_BAD_PARAM;
@@ -201,8 +196,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpCreateGroupTensorDescriptors(mluOpTensorDescrip
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpDestroyGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
-                                                               int desc_num)
+mluOpStatus_t mluOpDestroyGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[], int desc_num)
 {
     if (!is_group(group_desc, desc_num, true))
         return MLUOP_STATUS_BAD_PARAM;
@@ -232,21 +226,19 @@ static mluOpStatus_t set_group(mluOpTensorDescriptor_t *const group_desc[], cons
     return st;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
-                                                           const mluOpTensorLayout_t group_layout[],
-                                                           const mluOpDataType_t group_dtype[],
-                                                           const int group_dimNb[], const int group_dimSize[],
-                                                           int desc_num)
+mluOpStatus_t mluOpSetGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
+                                             const mluOpTensorLayout_t group_layout[],
+                                             const mluOpDataType_t group_dtype[], const int group_dimNb[],
+                                             const int group_dimSize[], int desc_num)
 {
     return set_group(group_desc, group_layout, group_dtype, group_dimNb,
                      (struct numbers){.narrow = group_dimSize}, desc_num);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpSetGroupTensorDescriptors_v2(mluOpTensorDescriptor_t *group_desc[],
-                                                              const mluOpTensorLayout_t group_layout[],
-                                                              const mluOpDataType_t group_dtype[],
-                                                              const int group_dimNb[],
-                                                              const int64_t group_dimSize[], int desc_num)
+mluOpStatus_t mluOpSetGroupTensorDescriptors_v2(mluOpTensorDescriptor_t *group_desc[],
+                                                const mluOpTensorLayout_t group_layout[],
+                                                const mluOpDataType_t group_dtype[], const int group_dimNb[],
+                                                const int64_t group_dimSize[], int desc_num)
 {
     return set_group(group_desc, group_layout, group_dtype, group_dimNb,
                      (struct numbers){.wide = group_dimSize}, desc_num);
@@ -294,38 +286,35 @@ static mluOpStatus_t get(const struct mluOpTensorStruct *desc, mluOpTensorLayout
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptor(mluOpTensorDescriptor_t desc,
-                                                     mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
-                                                     int *dimNb, int dimSize[])
+mluOpStatus_t mluOpGetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
+                                       mluOpDataType_t *dtype, int *dimNb, int dimSize[])
 {
     return get(desc, layout, dtype, dimNb, (struct places){.narrow = dimSize}, NULL);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptor_v2(mluOpTensorDescriptor_t desc,
-                                                        mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
-                                                        int *dimNb, int64_t dimSize[])
+mluOpStatus_t mluOpGetTensorDescriptor_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
+                                          mluOpDataType_t *dtype, int *dimNb, int64_t dimSize[])
 {
     return get(desc, layout, dtype, dimNb, (struct places){.wide = dimSize}, NULL);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorEx(mluOpTensorDescriptor_t desc,
-                                                       mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
-                                                       int *dimNb, int dimSize[], int dimStride[])
+mluOpStatus_t mluOpGetTensorDescriptorEx(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
+                                         mluOpDataType_t *dtype, int *dimNb, int dimSize[], int dimStride[])
 {
     const struct places strides = {.narrow = dimStride};
     return get(desc, layout, dtype, dimNb, (struct places){.narrow = dimSize}, &strides);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc,
-                                                          mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
-                                                          int *dimNb, int64_t dimSize[], int64_t dimStride[])
+mluOpStatus_t mluOpGetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
+                                            mluOpDataType_t *dtype, int *dimNb, int64_t dimSize[],
+                                            int64_t dimStride[])
 {
     const struct places strides = {.wide = dimStride};
     return get(desc, layout, dtype, dimNb, (struct places){.wide = dimSize}, &strides);
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
-                                                                   mluOpDataType_t *onchip_dtype)
+mluOpStatus_t mluOpGetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
+                                                     mluOpDataType_t *onchip_dtype)
 {
     if (desc == NULL || onchip_dtype == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -333,8 +322,8 @@ mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorOnchipDataType(mluOpTensorDe
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
-                                                                mluOpPointerMode_t *pointer_mode)
+mluOpStatus_t mluOpGetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
+                                                  mluOpPointerMode_t *pointer_mode)
 {
     if (desc == NULL || pointer_mode == NULL)
         return MLUOP_STATUS_BAD_PARAM;
@@ -342,7 +331,7 @@ mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorPointerMode(mluOpTensorDescr
     return MLUOP_STATUS_SUCCESS;
 }
 
-size_t MLUOP_WIN_API mluOpGetTensorElementNum(mluOpTensorDescriptor_t desc)
+size_t mluOpGetTensorElementNum(mluOpTensorDescriptor_t desc)
 {
     return desc == NULL ? 0 : (size_t)desc->elements;
 }
@@ -360,7 +349,7 @@ static size_t bytes_of(mluOpDataType_t type)
     return (int)type >= 0 && (size_t)type < sizeof bytes ? bytes[type] : 0;
 }
 
-mluOpStatus_t MLUOP_WIN_API mluOpGetSizeOfDataType(mluOpDataType_t data_type, size_t *size)
+mluOpStatus_t mluOpGetSizeOfDataType(mluOpDataType_t data_type, size_t *size)
 {
     if (size == NULL || bytes_of(data_type) == 0)
         return MLUOP_STATUS_BAD_PARAM;

@@ -42,16 +42,13 @@ class Device {
 // A compact tensor on the device, of zeros if there are no values. T is the type on the host: uint16_t for FLOAT16 and BF16.
 template <typename T> class Tensor {
   public:
-    Tensor(aclDataType type, const std::vector<int64_t> &shape)
-        : Tensor(type, shape, std::vector<T>(elements(shape)))
-    {
-    }
-    Tensor(aclDataType type, const std::vector<int64_t> &shape, const std::vector<T> &values)
-        : count(values.size())
+    Tensor(aclDataType type, const std::vector<int64_t> &shape, std::vector<T> values = {})
     {
         std::vector<int64_t> strides(shape.size(), 1);
         for (size_t d = shape.size() - 1; d > 0; d--)
             strides[d - 1] = strides[d] * shape[d];
+        values.resize(static_cast<size_t>(strides[0] * shape[0]));
+        count = values.size();
         CHECK(aclrtMalloc(&memory, count * sizeof(T), ACL_MEM_MALLOC_HUGE_FIRST));
         CHECK(aclrtMemcpy(memory, count * sizeof(T), values.data(), count * sizeof(T),
                           ACL_MEMCPY_HOST_TO_DEVICE));
@@ -77,16 +74,8 @@ template <typename T> class Tensor {
     aclTensor *tensor = nullptr;
 
   private:
-    static size_t elements(const std::vector<int64_t> &shape)
-    {
-        size_t count = 1;
-        for (int64_t extent : shape)
-            count *= static_cast<size_t>(extent);
-        return count;
-    }
-
     void *memory = nullptr;
-    size_t count;
+    size_t count = 0;
 };
 
 // What the first phase of a call returns, and its second: the workspace, the call, the wait.

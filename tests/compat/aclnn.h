@@ -66,14 +66,14 @@ struct call {
 };
 
 struct op {
-    const char *name, *vendor;
+    const char *name;
     const char *tensors; /* "inputs > outputs", "name?" if it is optional */
     const char *numbers; /* "name=default ..." */
     aclnnStatus (*ask)(struct call *c, uint64_t *workspace_size, aclOpExecutor **executor);
     aclnnStatus (*execute)(void *workspace, uint64_t workspace_size, aclOpExecutor *executor,
                            aclrtStream stream);
 };
-extern const struct op aclnn_ops[];
+extern const struct op *const aclnn_ops[];
 extern const int n_aclnn_ops;
 
 extern struct examples aclnn_table;

@@ -186,7 +186,7 @@ static void parts_of_one_tensor(void **state)
 static void *reject_elsewhere(void *answer)
 {
     const bool quiet = aclGetRecentErrMsg()[0] == '\0';
-    const bool rejected = aclnn_ops[0].execute(NULL, 0, NULL, NULL) == ACLNN_ERR_PARAM_NULLPTR;
+    const bool rejected = aclnn_ops[0]->execute(NULL, 0, NULL, NULL) == ACLNN_ERR_PARAM_NULLPTR;
     *(bool *)answer = quiet && rejected && strstr(aclGetRecentErrMsg(), "executor is null") != NULL;
     return NULL;
 }

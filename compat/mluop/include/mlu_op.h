@@ -21,11 +21,7 @@
 #define MLUOP_DIM_MAX 8
 
 #ifndef MLUOP_WIN_API
-#ifdef _WIN32
-#define MLUOP_WIN_API __stdcall
-#else
-#define MLUOP_WIN_API
-#endif
+#define MLUOP_WIN_API /* the vendor's calling convention, of Windows only */
 #endif
 
 #ifdef __cplusplus
@@ -87,10 +83,10 @@ typedef struct mluOpTensorStruct *mluOpTensorDescriptor_t;
 
 /* A handle serves one thread at a time. Its queue is the default one until another is set, and is not owned
    by it. */
-mluOpStatus_t MLUOP_WIN_API mluOpCreate(mluOpHandle_t *handle);
-mluOpStatus_t MLUOP_WIN_API mluOpDestroy(mluOpHandle_t handle);
-mluOpStatus_t MLUOP_WIN_API mluOpSetQueue(mluOpHandle_t handle, cnrtQueue_t queue);
-mluOpStatus_t MLUOP_WIN_API mluOpGetQueue(mluOpHandle_t handle, cnrtQueue_t *queue);
+mluOpStatus_t mluOpCreate(mluOpHandle_t *handle);
+mluOpStatus_t mluOpDestroy(mluOpHandle_t handle);
+mluOpStatus_t mluOpSetQueue(mluOpHandle_t handle, cnrtQueue_t queue);
+mluOpStatus_t mluOpGetQueue(mluOpHandle_t handle, cnrtQueue_t *queue);
 
 /* The name of the enumerator, or MLUOP_STATUS_UNKNOWN. */
 const char *mluOpGetErrorString(mluOpStatus_t status);
@@ -101,74 +97,63 @@ void mluOpGetLibVersion(int *major, int *minor, int *patch);
 /* Type, layout, sizes and strides (in elements) of a tensor; its address is an argument of the call. A new
    one has no dimension, no element, type FLOAT, layout ARRAY and pointer mode DEVICE. It may be set any number
    of times; after a failure it is unchanged. Sizes may be negative: the operators validate them. */
-mluOpStatus_t MLUOP_WIN_API mluOpCreateTensorDescriptor(mluOpTensorDescriptor_t *desc);
-mluOpStatus_t MLUOP_WIN_API mluOpResetTensorDescriptor(mluOpTensorDescriptor_t desc);
-mluOpStatus_t MLUOP_WIN_API mluOpDestroyTensorDescriptor(mluOpTensorDescriptor_t desc);
+mluOpStatus_t mluOpCreateTensorDescriptor(mluOpTensorDescriptor_t *desc);
+mluOpStatus_t mluOpResetTensorDescriptor(mluOpTensorDescriptor_t desc);
+mluOpStatus_t mluOpDestroyTensorDescriptor(mluOpTensorDescriptor_t desc);
 
 /* Dense. Zero dimensions are legal only in pointer mode HOST, and mean one element. */
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
-                                                     mluOpDataType_t dtype, int dimNb, const int dimSize[]);
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptor_v2(mluOpTensorDescriptor_t desc,
-                                                        mluOpTensorLayout_t layout, mluOpDataType_t dtype,
-                                                        int dimNb, const int64_t dimSize[]);
+mluOpStatus_t mluOpSetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
+                                       mluOpDataType_t dtype, int dimNb, const int dimSize[]);
+mluOpStatus_t mluOpSetTensorDescriptor_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
+                                          mluOpDataType_t dtype, int dimNb, const int64_t dimSize[]);
 /* With strides. */
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorEx(mluOpTensorDescriptor_t desc,
-                                                       mluOpTensorLayout_t layout, mluOpDataType_t dtype,
-                                                       int dimNb, const int dimSize[], const int dimStride[]);
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc,
-                                                          mluOpTensorLayout_t layout, mluOpDataType_t dtype,
-                                                          int dimNb, const int64_t dimSize[],
-                                                          const int64_t dimStride[]);
+mluOpStatus_t mluOpSetTensorDescriptorEx(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
+                                         mluOpDataType_t dtype, int dimNb, const int dimSize[],
+                                         const int dimStride[]);
+mluOpStatus_t mluOpSetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
+                                            mluOpDataType_t dtype, int dimNb, const int64_t dimSize[],
+                                            const int64_t dimStride[]);
 /* Sets the sizes only, dense; type and layout are unchanged. */
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorDim(mluOpTensorDescriptor_t desc, int dimNb,
-                                                        const int *dimSize);
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorDim_v2(mluOpTensorDescriptor_t desc, int dimNb,
-                                                           const int64_t *dimSize);
+mluOpStatus_t mluOpSetTensorDescriptorDim(mluOpTensorDescriptor_t desc, int dimNb, const int *dimSize);
+mluOpStatus_t mluOpSetTensorDescriptorDim_v2(mluOpTensorDescriptor_t desc, int dimNb, const int64_t *dimSize);
 /* Both are stored and have no effect on these operators. */
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
-                                                                   mluOpDataType_t onchip_dtype);
-mluOpStatus_t MLUOP_WIN_API mluOpSetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
-                                                                mluOpPointerMode_t pointer_mode);
+mluOpStatus_t mluOpSetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
+                                                     mluOpDataType_t onchip_dtype);
+mluOpStatus_t mluOpSetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
+                                                  mluOpPointerMode_t pointer_mode);
 
 /* Any result pointer may be NULL; dimSize needs space for every dimension. */
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptor(mluOpTensorDescriptor_t desc,
-                                                     mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
-                                                     int *dimNb, int dimSize[]);
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptor_v2(mluOpTensorDescriptor_t desc,
-                                                        mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
-                                                        int *dimNb, int64_t dimSize[]);
+mluOpStatus_t mluOpGetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
+                                       mluOpDataType_t *dtype, int *dimNb, int dimSize[]);
+mluOpStatus_t mluOpGetTensorDescriptor_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
+                                          mluOpDataType_t *dtype, int *dimNb, int64_t dimSize[]);
 /* Nothing may be NULL. */
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorEx(mluOpTensorDescriptor_t desc,
-                                                       mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
-                                                       int *dimNb, int dimSize[], int dimStride[]);
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc,
-                                                          mluOpTensorLayout_t *layout, mluOpDataType_t *dtype,
-                                                          int *dimNb, int64_t dimSize[], int64_t dimStride[]);
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
-                                                                   mluOpDataType_t *onchip_dtype);
-mluOpStatus_t MLUOP_WIN_API mluOpGetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
-                                                                mluOpPointerMode_t *pointer_mode);
+mluOpStatus_t mluOpGetTensorDescriptorEx(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
+                                         mluOpDataType_t *dtype, int *dimNb, int dimSize[], int dimStride[]);
+mluOpStatus_t mluOpGetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
+                                            mluOpDataType_t *dtype, int *dimNb, int64_t dimSize[],
+                                            int64_t dimStride[]);
+mluOpStatus_t mluOpGetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
+                                                     mluOpDataType_t *onchip_dtype);
+mluOpStatus_t mluOpGetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
+                                                  mluOpPointerMode_t *pointer_mode);
 
 /* The product of the sizes modulo 2^64; 0 for NULL. */
-size_t MLUOP_WIN_API mluOpGetTensorElementNum(mluOpTensorDescriptor_t desc);
-mluOpStatus_t MLUOP_WIN_API mluOpGetSizeOfDataType(mluOpDataType_t data_type, size_t *size);
+size_t mluOpGetTensorElementNum(mluOpTensorDescriptor_t desc);
+mluOpStatus_t mluOpGetSizeOfDataType(mluOpDataType_t data_type, size_t *size);
 
 /* Several at once: group_desc[i] points to the i-th descriptor, and the sizes of all are stored one
    after the other. */
-mluOpStatus_t MLUOP_WIN_API mluOpCreateGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
-                                                              int desc_num);
-mluOpStatus_t MLUOP_WIN_API mluOpSetGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
-                                                           const mluOpTensorLayout_t group_layout[],
-                                                           const mluOpDataType_t group_dtype[],
-                                                           const int group_dimNb[], const int group_dimSize[],
-                                                           int desc_num);
-mluOpStatus_t MLUOP_WIN_API mluOpSetGroupTensorDescriptors_v2(mluOpTensorDescriptor_t *group_desc[],
-                                                              const mluOpTensorLayout_t group_layout[],
-                                                              const mluOpDataType_t group_dtype[],
-                                                              const int group_dimNb[],
-                                                              const int64_t group_dimSize[], int desc_num);
-mluOpStatus_t MLUOP_WIN_API mluOpDestroyGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
-                                                               int desc_num);
+mluOpStatus_t mluOpCreateGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[], int desc_num);
+mluOpStatus_t mluOpSetGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
+                                             const mluOpTensorLayout_t group_layout[],
+                                             const mluOpDataType_t group_dtype[], const int group_dimNb[],
+                                             const int group_dimSize[], int desc_num);
+mluOpStatus_t mluOpSetGroupTensorDescriptors_v2(mluOpTensorDescriptor_t *group_desc[],
+                                                const mluOpTensorLayout_t group_layout[],
+                                                const mluOpDataType_t group_dtype[], const int group_dimNb[],
+                                                const int64_t group_dimSize[], int desc_num);
+mluOpStatus_t mluOpDestroyGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[], int desc_num);
 
 /* ---- MoE dispatch ---------------------------------------------------------------------------------- */
 
@@ -181,30 +166,34 @@ mluOpStatus_t MLUOP_WIN_API mluOpDestroyGroupTensorDescriptors(mluOpTensorDescri
  * Forward: dispatch[s] = gates[i] * input[i] for valid samples in order, the last one of a slot wins, other
  * rows keep their bytes. dispatch may be input itself.
  */
-mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchForward(
-    mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc, const void *gates,
-    mluOpTensorDescriptor_t indices_desc, const void *indices, mluOpTensorDescriptor_t locations_desc,
-    const void *locations, mluOpTensorDescriptor_t input_desc, const void *input, int samples, int capacity,
-    int hidden, int num_experts, mluOpTensorDescriptor_t dispatch_desc, void *dispatch);
+mluOpStatus_t mluOpMoeDispatchForward(mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc,
+                                      const void *gates, mluOpTensorDescriptor_t indices_desc,
+                                      const void *indices, mluOpTensorDescriptor_t locations_desc,
+                                      const void *locations, mluOpTensorDescriptor_t input_desc,
+                                      const void *input, int samples, int capacity, int hidden,
+                                      int num_experts, mluOpTensorDescriptor_t dispatch_desc, void *dispatch);
 
 /* grad_input[i] = gates[i] * dispatch[s], or +0 for a sample that is not valid. */
-mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardData(
-    mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc, const void *gates,
-    mluOpTensorDescriptor_t indices_desc, const void *indices, mluOpTensorDescriptor_t locations_desc,
-    const void *locations, mluOpTensorDescriptor_t dispatch_desc, const void *dispatch, int samples,
-    int capacity, int hidden, int num_experts, mluOpTensorDescriptor_t grad_input_desc, void *grad_input);
+mluOpStatus_t mluOpMoeDispatchBackwardData(mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc,
+                                           const void *gates, mluOpTensorDescriptor_t indices_desc,
+                                           const void *indices, mluOpTensorDescriptor_t locations_desc,
+                                           const void *locations, mluOpTensorDescriptor_t dispatch_desc,
+                                           const void *dispatch, int samples, int capacity, int hidden,
+                                           int num_experts, mluOpTensorDescriptor_t grad_input_desc,
+                                           void *grad_input);
 
 /* grad_gates[i] = the dot product of dispatch[s] and input[i], or +0 for a sample that is not valid. It
    needs no workspace, and accepts one of any size. */
-mluOpStatus_t MLUOP_WIN_API mluOpGetMoeDispatchBackwardGateWorkspaceSize(mluOpHandle_t handle,
-                                                                         mluOpTensorDescriptor_t input_desc,
-                                                                         size_t *workspace_size);
-mluOpStatus_t MLUOP_WIN_API mluOpMoeDispatchBackwardGate(
-    mluOpHandle_t handle, mluOpTensorDescriptor_t indices_desc, const void *indices,
-    mluOpTensorDescriptor_t locations_desc, const void *locations, mluOpTensorDescriptor_t input_desc,
-    const void *input, mluOpTensorDescriptor_t dispatch_desc, const void *dispatch, int samples, int capacity,
-    int hidden, int num_experts, void *workspace, size_t workspace_size,
-    mluOpTensorDescriptor_t grad_gates_desc, void *grad_gates);
+mluOpStatus_t mluOpGetMoeDispatchBackwardGateWorkspaceSize(mluOpHandle_t handle,
+                                                           mluOpTensorDescriptor_t input_desc,
+                                                           size_t *workspace_size);
+mluOpStatus_t mluOpMoeDispatchBackwardGate(mluOpHandle_t handle, mluOpTensorDescriptor_t indices_desc,
+                                           const void *indices, mluOpTensorDescriptor_t locations_desc,
+                                           const void *locations, mluOpTensorDescriptor_t input_desc,
+                                           const void *input, mluOpTensorDescriptor_t dispatch_desc,
+                                           const void *dispatch, int samples, int capacity, int hidden,
+                                           int num_experts, void *workspace, size_t workspace_size,
+                                           mluOpTensorDescriptor_t grad_gates_desc, void *grad_gates);
 
 #ifdef __cplusplus
 }

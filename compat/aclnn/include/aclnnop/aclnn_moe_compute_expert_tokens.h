@@ -1,1 +1,1 @@
-#include "aclnnop/operators.h" /* which declares the operator of this name */
+#include "aclnnop/operators.h"

@@ -1,7 +1,7 @@
 /*
- * The operators of this library. Each has two functions. aclnn...GetWorkspaceSize, the first phase, validates the arguments
- * without reading data, and returns an executor and the bytes of the workspace. The second does the work and consumes the
- * executor. A rejected call writes nothing.
+ * The operators of this library, which the headers of the vendor's names include. Each has two functions.
+ * aclnn...GetWorkspaceSize, the first phase, validates the arguments without reading data, and returns an executor and the bytes of
+ * the workspace. The second does the work and consumes the executor. A rejected call writes nothing.
  *
  * First phase:  161001 something required is null; 161002 types, ranks, shapes, values, limits, overlap.
  * Second phase: 161001, 161002 executor or workspace; 161002 contents, which are named below. Without that line every content is

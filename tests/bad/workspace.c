@@ -68,9 +68,8 @@ static void expect_overlap(sy_ctx *ctx, sy_status status, const char *op, const 
 }
 
 /* All that was lent counts, also what the call does not need; and an overlap is told before a lack of memory. */
-static void all_that_was_lent(void **state)
+TEST(all_that_was_lent)
 {
-    (void)state;
     struct test_call call;
     struct arena a;
     sy_ctx *ctx = test_ctx(1, NULL);

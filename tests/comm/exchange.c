@@ -116,9 +116,8 @@ static bool count_bytes(struct team *team, int device, sy_ctx *ctx, sy_comm *com
     return good;
 }
 
-static void bytes_on_the_wire(void **state)
+TEST(bytes_on_the_wire)
 {
-    (void)state;
     static const int by_message[] = {0, 2, 3, 4};
     for (size_t w = 0; w < COUNT_OF(by_message); w++)
         for (size_t i = 0; i < COUNT_OF(meshes); i++) {
@@ -153,9 +152,8 @@ static bool cut_messages(struct team *team, int device, sy_ctx *ctx, sy_comm *co
            (team->way->comm.chunk_bytes == 0 || longest <= 512);
 }
 
-static void messages_are_cut(void **state)
+TEST(messages_are_cut)
 {
-    (void)state;
     for (int w = 0; w < 5; w += 4) {
         struct team team = {.way = &ways[w], .mesh = {1, 2}, .work = cut_messages};
         run_team(&team);
@@ -287,9 +285,8 @@ static bool lose_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *com
     return run_mesh_case(ctx, comm, 1, why, why_bytes) && !sy_comm_shares_memory(comm) && good;
 }
 
-static void sharing_ends(void **state)
+TEST(sharing_ends)
 {
-    (void)state;
     for (int kind = 0; kind < 3; kind++) { /* dispatch, slots, sum */
         struct team team = {.way = &ways[1], .mesh = {1, 2}, .work = lose_memory, .kind = kind};
         run_team(&team);
@@ -306,9 +303,8 @@ static bool describe(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, 
            sy_comm_shares_memory(comm) == (team->way->transport.shared && !team->way->comm.no_shared);
 }
 
-static void comms_describe_themselves(void **state)
+TEST(comms_describe_themselves)
 {
-    (void)state;
     for (size_t w = 0; w < COUNT_OF(ways); w++) {
         struct team team = {.way = &ways[w], .mesh = {2, 2}, .work = describe};
         run_team(&team);

@@ -399,9 +399,8 @@ static int replays(void)
     return emulated() ? 40 : 1000;
 }
 
-static void replays_have_the_results_of_the_cpu(void **state)
+TEST(replays_have_the_results_of_the_cpu)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 1;
     float milliseconds = -1;
@@ -428,9 +427,8 @@ static void *work(void *data)
 }
 
 /* Every thread has a context, a stream and a graph, and contents of its own. */
-static void contexts_work_at_the_same_time(void **state)
+TEST(contexts_work_at_the_same_time)
 {
-    (void)state;
     struct twin w[2];
     pthread_t thread[2];
     uint64_t rng = 3;
@@ -584,9 +582,8 @@ static void make_large(sy_ctx *ctx, struct test_call *large, void *there[TEST_CA
 }
 
 /* A larger call after a capture takes other memory than the graph uses, which stays. */
-static void a_graph_keeps_its_scratch_memory(void **state)
+TEST(a_graph_keeps_its_scratch_memory)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 6;
     struct test_call large;
@@ -610,9 +607,8 @@ static void a_graph_keeps_its_scratch_memory(void **state)
 }
 
 /* The first call of a shape may be captured, and a context may be made during a capture. */
-static void a_capture_may_take_memory(void **state)
+TEST(a_capture_may_take_memory)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 8;
     struct test_call large;
@@ -638,9 +634,8 @@ static void a_capture_may_take_memory(void **state)
 }
 
 /* Waiting or allocating fails, and the context works afterwards. */
-static void a_capture_does_not_wait(void **state)
+TEST(a_capture_does_not_wait)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 4;
     void *memory = &w;

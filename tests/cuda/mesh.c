@@ -65,9 +65,8 @@ static void expect_agreement(struct twin *w, uint64_t *rng, bool bad)
                  sy_ctx_error(w->here.ctx), at, w->here.bytes);
 }
 
-static void a_round_trip_is_replayed(void **state)
+TEST(a_round_trip_is_replayed)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 11;
     twin_open(&w);
@@ -82,9 +81,8 @@ static void a_round_trip_is_replayed(void **state)
 }
 
 /* The first capture of a shape takes the memory of the routings, too. */
-static void the_first_call_is_captured(void **state)
+TEST(the_first_call_is_captured)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 12;
     twin_open(&w);
@@ -94,9 +92,8 @@ static void the_first_call_is_captured(void **state)
     twin_close(&w);
 }
 
-static void calls_take_no_memory_and_do_not_wait(void **state)
+TEST(calls_take_no_memory_and_do_not_wait)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 13;
     twin_open(&w);
@@ -126,9 +123,8 @@ static sy_status dispatch_by_device(struct side *s)
 }
 
 /* The host reads it, which a capture rejects. */
-static void a_mapping_on_the_device_cannot_be_captured(void **state)
+TEST(a_mapping_on_the_device_cannot_be_captured)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 14;
     twin_open(&w);
@@ -149,9 +145,8 @@ static void a_mapping_on_the_device_cannot_be_captured(void **state)
 /* ---- Routings --------------------------------------------------------------------------------------------- */
 
 /* After a dispatch that was rejected on the device its routing is empty: the host has given it away by then. */
-static void a_routing_after_a_fault(void **state)
+TEST(a_routing_after_a_fault)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 15;
     twin_open(&w);
@@ -177,9 +172,8 @@ static void a_routing_after_a_fault(void **state)
     twin_close(&w);
 }
 
-static void a_routing_of_a_device_stays_there(void **state)
+TEST(a_routing_of_a_device_stays_there)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 16;
     twin_open(&w);
@@ -213,9 +207,8 @@ static sy_status start(struct side *s, sy_request **request)
 }
 
 /* It is queued; a test asks an event, a wait waits for it, and both return the fault of the call. */
-static void a_request_ends_with_its_event(void **state)
+TEST(a_request_ends_with_its_event)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 17;
     twin_open(&w);
@@ -249,9 +242,8 @@ static void a_request_ends_with_its_event(void **state)
 }
 
 /* A fault of a later call is not that of a request before it. */
-static void a_request_does_not_take_later_faults(void **state)
+TEST(a_request_does_not_take_later_faults)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 18;
     sy_request *request[2];
@@ -269,9 +261,8 @@ static void a_request_does_not_take_later_faults(void **state)
 }
 
 /* A fault of another call, not read yet, stops the exchange after it: slots of a position that its table has not. */
-static void an_exchange_after_another_fault(void **state)
+TEST(an_exchange_after_another_fault)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 24;
     int64_t one[] = {1, 1};
@@ -302,9 +293,8 @@ static sy_status dispatch_first(struct side *s)
     return side_dispatch(s, s->routing[0]);
 }
 
-static void a_replay_that_was_rejected(void **state)
+TEST(a_replay_that_was_rejected)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 15;
     twin_open(&w);
@@ -338,9 +328,8 @@ static void expect_round_trip(const struct twin *w, struct side *s)
 }
 
 /* One comm and its routings, by contexts on two devices in turn. */
-static void a_comm_of_two_devices(void **state)
+TEST(a_comm_of_two_devices)
 {
-    (void)state;
     struct twin w;
     struct side other;
     uint64_t rng = 19;
@@ -433,9 +422,8 @@ static void expect_failures(const char *what, sy_status (*calls)(struct side *s)
         fail_msg("%s: only %d failures", what, n - 2);
 }
 
-static void what_fails_is_reported(void **state)
+TEST(what_fails_is_reported)
 {
-    (void)state;
     expect_failures("host", dispatch_first, 2);
     expect_failures("device", dispatch_first, 2);
     expect_failures("host", run_by_host, 4);
@@ -460,9 +448,8 @@ static sy_status combine_and_dispatch(struct side *s)
 }
 
 /* A dispatch that is skipped fills no routing, one of no tokens neither. */
-static void a_routing_of_no_tokens(void **state)
+TEST(a_routing_of_no_tokens)
 {
-    (void)state;
     static const enum field of_tokens[] = {INPUT, PLANE, CHOSEN, METADATA, SUMS, WEIGHTS};
     struct twin w;
     uint64_t rng = 21;
@@ -499,9 +486,8 @@ static void hear(void *user, const sy_trace *trace)
 }
 
 /* The bytes of every call are those of the CPU. */
-static void traces_have_the_bytes(void **state)
+TEST(traces_have_the_bytes)
 {
-    (void)state;
     struct heard heard[2] = {{0}, {0}};
     struct twin w;
     uint64_t rng = 22;
@@ -537,9 +523,8 @@ static void traces_have_the_bytes(void **state)
 /* ---- A request during a capture ---------------------------------------------------------------------------- */
 
 /* It stays open until the capture has ended, and the capture is not spoilt. */
-static void a_request_before_a_capture(void **state)
+TEST(a_request_before_a_capture)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 23;
     bool done = true;

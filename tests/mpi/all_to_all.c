@@ -67,9 +67,8 @@ static void test_cases(void **state)
 /* ---- A process that never comes ----------------------------------------------------------------------- */
 
 /* The last process comes after the others have given up: they break the comm and say so, for good. */
-static void test_absent_process(void **state)
+TEST(test_absent_process)
 {
-    (void)state;
     const sy_mesh mesh = {1, n_ranks};
     sy_ctx *const ctx = test_ctx(1, NULL);
     const sy_comm_options options = {.timeout_ms = 300};

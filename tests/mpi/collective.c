@@ -70,9 +70,8 @@ static bool run_large(sy_ctx *ctx, sy_comm *comm, int64_t tokens, char *why, siz
 
 /* The last process may not make large files: rows travel in messages, in all processes, and memory of the comm is
    memory of each. */
-static void test_shared_memory_runs_out(void **state)
+TEST(test_shared_memory_runs_out)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     char why[400] = "";
     for (int which = 0; which < 2; which++) {
@@ -102,9 +101,8 @@ static void test_shared_memory_runs_out(void **state)
 }
 
 /* On a machine with little shared memory, as test_small_shm.py makes it. */
-static void test_little_shared_memory(void **state)
+TEST(test_little_shared_memory)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     char why[400] = "";
     sy_comm *const comm = comm_of(false);

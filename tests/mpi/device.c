@@ -50,9 +50,8 @@ static unsigned long late_loads(void)
 }
 
 /* Loading may wait for the device, and a kernel there for another process: so it comes first. */
-static void test_kernels(void **state)
+TEST(test_kernels)
 {
-    (void)state;
     if (!emulated())
         skip_because("only the emulated device counts what is loaded late");
     char why[300] = "";
@@ -307,9 +306,8 @@ static void again(sy_ctx *ctx, sy_comm *comm, sy_routing *routing, sy_a2a_layout
         sy_device_free(ctx, there[i]);
 }
 
-static void test_the_same_call_again(void **state)
+TEST(test_the_same_call_again)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     sy_comm *const comm = comm_of(&(sy_comm_options){0});
     sy_routing *routing = NULL;
@@ -335,9 +333,8 @@ static void expect_all(sy_ctx *ctx, sy_status got, sy_status want)
 }
 
 /* One process has its tensors in CPU memory. */
-static void test_other_memory(void **state)
+TEST(test_other_memory)
 {
-    (void)state;
     static const sy_comm_options options[] = {{0}, {.no_shared = true}, {.check = SY_CHECK_NONE}};
     char why[300] = "";
     for (size_t o = 0; o < COUNT_OF(options); o++)
@@ -361,9 +358,8 @@ static void test_other_memory(void **state)
         }
 }
 
-static void test_alloc_mistakes(void **state)
+TEST(test_alloc_mistakes)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     use_device(false);
     sy_ctx *const plain = test_ctx(1, NULL);

@@ -143,9 +143,8 @@ static void test_failure(void **state)
 }
 
 /* A call that the others never join: what was under way is freed with the comm. */
-static void test_nothing_is_kept(void **state)
+TEST(test_nothing_is_kept)
 {
-    (void)state;
     const sy_nccl_options options = {.comm = {.timeout_ms = 300}};
     sy_ctx *const ctx = test_ctx(1, NULL);
     const int before = fake_nccl_live();
@@ -160,9 +159,8 @@ static void test_nothing_is_kept(void **state)
 }
 #endif
 
-static void test_no_communicator(void **state)
+TEST(test_no_communicator)
 {
-    (void)state;
     char text[300] = "";
     const sy_nccl_options options = {.comm = {.error = text, .error_bytes = sizeof text}};
     sy_comm *comm = NULL;
@@ -172,9 +170,8 @@ static void test_no_communicator(void **state)
     assert_string_equal(text, "sy_comm_create_nccl: comm is NULL, want a place for the comm");
 }
 
-static void test_a_comm(void **state)
+TEST(test_a_comm)
 {
-    (void)state;
     sy_comm *comm = NULL;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(sy_comm_create_nccl(&comm, ranks_nccl, (sy_mesh){n_ranks, 1}, NULL), SY_OK);
@@ -187,9 +184,8 @@ static void test_a_comm(void **state)
 }
 
 /* The last process never calls. The communicator is then of no use, and the caller ends it. */
-static void test_absent_process(void **state)
+TEST(test_absent_process)
 {
-    (void)state;
     char text[300] = "";
     const sy_nccl_options options = {.comm = {.timeout_ms = 500, .error = text, .error_bytes = sizeof text}};
     ncclComm_t nccl = ranks_nccl_new();

@@ -82,9 +82,8 @@ static void creation_fails(void **state)
         fail_msg("\"%s\", want \"%s\"", error, row->sentence);
 }
 
-static void an_operator_that_the_device_does_not_have(void **state)
+TEST(an_operator_that_the_device_does_not_have)
 {
-    (void)state;
     sy_ctx *ctx = NULL;
     int64_t capacity = 7, one = 1;
     DLTensor out = sy_tensor(&capacity, SY_I64, 1, &one);
@@ -100,9 +99,8 @@ static void an_operator_that_the_device_does_not_have(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void without_a_device(void **state)
+TEST(without_a_device)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     void *data = NULL;
     int byte = 0;

@@ -47,9 +47,8 @@ static void random_cases(void **state)
 /* ---- Requests ----------------------------------------------------------------------------------------- */
 
 /* Three requests, waited for last to first. */
-static void waited_for_in_reverse(void **state)
+TEST(waited_for_in_reverse)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(2, NULL);
     const sy_mesh mesh = {2, 2};
     sy_comm *comm = local_comm(mesh);
@@ -84,9 +83,8 @@ static void waited_for_in_reverse(void **state)
 }
 
 /* A rejected request is started, and test, wait and free alike report it. */
-static void requests_return_rejections(void **state)
+TEST(requests_return_rejections)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     sy_comm *comm = local_comm((sy_mesh){1, 2});
     struct mesh_case m;
@@ -118,9 +116,8 @@ static void requests_return_rejections(void **state)
 
 /* ---- Comms -------------------------------------------------------------------------------------------- */
 
-static void local_comms(void **state)
+TEST(local_comms)
 {
-    (void)state;
     sy_comm *comm = NULL;
     sy_ctx *ctx = test_ctx(1, NULL);
     void *data = NULL;
@@ -148,9 +145,8 @@ static void local_comms(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void comms_that_cannot_be(void **state)
+TEST(comms_that_cannot_be)
 {
-    (void)state;
     static const sy_mesh bad[] = {{0, 2},     {2, 0},         {-1, 2},       {2, -1},
                                   {257, 257}, {65536, 65536}, {INT32_MAX, 2}};
     char error[256] = "";
@@ -170,9 +166,8 @@ static void comms_that_cannot_be(void **state)
 }
 
 /* Every allocation fails once, of a comm and of a routing. */
-static void creation_without_memory(void **state)
+TEST(creation_without_memory)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     int n = 1;
     for (bool made = false; !made; n++) {
@@ -198,9 +193,8 @@ static void creation_without_memory(void **state)
 
 /* ---- Calls -------------------------------------------------------------------------------------------- */
 
-static void missing_context_comm_or_arguments(void **state)
+TEST(missing_context_comm_or_arguments)
 {
-    (void)state;
     struct mesh_case m;
     sy_query q;
     sy_request *request = NULL;

@@ -158,11 +158,6 @@ int mesh_example_count(void)
     return (int)(sizeof examples / sizeof *examples);
 }
 
-const char *mesh_example_name(int number)
-{
-    return examples[number].name;
-}
-
 sy_mesh mesh_example_mesh(int number)
 {
     return examples[number].mesh;

@@ -201,14 +201,8 @@ static bool fill_in_vain(int device, sy_ctx *ctx, sy_comm *comm, char *why, size
 /* Plain calls, one after the other. */
 static bool call_in_turn(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
-    char one[300];
-    bool good = true;
+    const bool good = run_mesh_cases(ctx, comm, why, why_bytes);
     (void)device;
-    for (int i = 0; i < mesh_case_count(sy_comm_mesh(comm)); i++)
-        if (!run_mesh_case(ctx, comm, i, one, sizeof one) && good) {
-            good = false; /* and go on, as the others do */
-            snprintf(why, why_bytes, "%s", one);
-        }
     if (good && sy_comm_shares_memory(comm))
         snprintf(why, why_bytes, "memory is still shared");
     return good && !sy_comm_shares_memory(comm);

@@ -37,15 +37,9 @@ static void run_on_meshes(const struct way *way,
 
 static bool all_cases(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
-    char one[400];
-    bool good = true;
+    (void)team;
     (void)device;
-    for (int i = 0; i < mesh_case_count(team->mesh); i++)
-        if (!run_mesh_case(ctx, comm, i, one, sizeof one) && good) {
-            good = false; /* and go on, as the others do */
-            snprintf(why, why_bytes, "%s", one);
-        }
-    return good;
+    return run_mesh_cases(ctx, comm, why, why_bytes);
 }
 
 static void cases(void **state)
@@ -139,9 +133,8 @@ static bool cut_messages(struct team *team, int device, sy_ctx *ctx, sy_comm *co
         m.num_links = links[i];
         struct mesh_call *call = mesh_dispatch_new(comm, &m, NULL);
         const int64_t before = threads_count(team->hub, device).messages;
-        good = mesh_call_run(ctx, comm, call) == SY_OK && mesh_call_check(call, why, why_bytes) && good;
+        good = mesh_call_right(ctx, comm, call, why, why_bytes) && good;
         messages[i] = threads_count(team->hub, device).messages - before;
-        mesh_call_free(call);
         mesh_case_free(&m);
     }
     const int64_t longest = threads_count(team->hub, device).longest;
@@ -225,14 +218,13 @@ static bool own_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *comm
             memcpy((unsigned char *)memory + 8, x->mem, x->bytes);
             call->fields[MESH_INPUT][0].data = (unsigned char *)memory + 8;
         }
-        if (mesh_call_run(ctx, comm, call) != SY_OK) {
+        char one[400];
+        if (!mesh_call_right(ctx, comm, call, one, sizeof one)) {
             if (good)
-                snprintf(why, why_bytes, "case %d: %s", number, sy_ctx_error(ctx));
+                snprintf(why, why_bytes, "case %d: %s", number, one);
             good = false;
         }
-        good = good && mesh_call_check(call, why, why_bytes);
         good = sy_comm_free(ctx, comm, memory) == SY_OK && good;
-        mesh_call_free(call);
         mesh_case_free(&m);
     }
     return good;

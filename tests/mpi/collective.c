@@ -53,17 +53,8 @@ static bool run_large(sy_ctx *ctx, sy_comm *comm, int64_t tokens, char *why, siz
     snprintf(line, sizeof line, "form=2 short=1 S=%lld K=2 E=%d experts=1 type=1 H=1024", (long long)tokens,
              n_ranks);
     mesh_case_line(&m, sy_comm_mesh(comm), line);
-    struct mesh_call *const there = mesh_dispatch_new(comm, &m, NULL), *const home =
-                                                                           mesh_combine_new(comm, &m, NULL);
-    bool good = true;
-    for (int i = 0; i < 2; i++) {
-        struct mesh_call *const call = i == 0 ? there : home;
-        const sy_status st = mesh_call_run(ctx, comm, call);
-        if (st != SY_OK)
-            snprintf(why, why_bytes, "%s: %s", sy_status_name(st), sy_ctx_error(ctx));
-        good = st == SY_OK && mesh_call_check(call, why, why_bytes) && good;
-        mesh_call_free(call);
-    }
+    bool good = mesh_call_right(ctx, comm, mesh_dispatch_new(comm, &m, NULL), why, why_bytes);
+    good = mesh_call_right(ctx, comm, mesh_combine_new(comm, &m, NULL), why, why_bytes) && good;
     mesh_case_free(&m);
     return good;
 }
@@ -128,7 +119,5 @@ TEST_GROUP(collective)
         if (can_share)
             test_add(&list, "shared_memory_runs_out", test_shared_memory_runs_out, NULL);
     }
-    const int failed = ranks_run(list.tests, list.count);
-    free(list.tests);
-    return ranks_end(failed);
+    return ranks_run_list(&list);
 }

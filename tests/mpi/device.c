@@ -625,7 +625,5 @@ TEST_GROUP(device)
         test_add(&list, "a process that stops, mapped memory", test_stopped, (void *)&no_shared[0]);
         test_add(&list, "a process that stops, messages", test_stopped, (void *)&no_shared[1]);
     }
-    const int failed = ranks_run(list.tests, list.count);
-    free(list.tests);
-    return ranks_end(failed);
+    return ranks_run_list(&list);
 }

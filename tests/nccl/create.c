@@ -218,7 +218,5 @@ TEST_GROUP(create)
 #endif
     if (n_ranks > 1)
         test_add(&list, "a process that never comes", test_absent_process, NULL);
-    const int failed = ranks_run(list.tests, list.count);
-    free(list.tests);
-    return ranks_end(failed);
+    return ranks_run_list(&list);
 }

@@ -52,17 +52,15 @@ static void expect_agreement(struct twin *w, uint64_t *rng, bool bad)
     snprintf(words, sizeof words, "%s", sy_ctx_error(ctx));
     const sy_status want = side_run(&w->here);
     twin_fetch(w, &w->there);
-    size_t at = 0;
-    while (at < w->here.bytes && w->back[at] == w->here.memory[at])
-        at++;
+    const size_t at = tensors_difference(&w->back, &w->here.of);
     *(want == SY_OK             ? &w->good
       : want == SY_ERR_CAPACITY ? &w->full
       : want == SY_ERR_MISMATCH ? &w->differ
                                 : &w->faults) += 1;
-    if (st != want || !same_words(words, sy_ctx_error(w->here.ctx)) || at < w->here.bytes)
+    if (st != want || !same_words(words, sy_ctx_error(w->here.ctx)) || at < w->back.bytes)
         fail_msg("seed %llu: device %s '%s', CPU %s '%s', first different byte %zu of %zu",
                  (unsigned long long)seed, sy_status_name(st), words, sy_status_name(want),
-                 sy_ctx_error(w->here.ctx), at, w->here.bytes);
+                 sy_ctx_error(w->here.ctx), at, w->back.bytes);
 }
 
 TEST(a_round_trip_is_replayed)
@@ -73,7 +71,7 @@ TEST(a_round_trip_is_replayed)
     for (int i = 0; i < 6; i++) /* calls, not captured */
         expect_agreement(&w, &rng, i % 3 == 1);
     w.graph = side_capture(&w.there, side_run, SY_OK, "");
-    for (int i = 0; i < (twin_slow_calls() > 0 ? 100 : 1000); i++)
+    for (int i = 0; i < (slow_calls() > 0 ? 100 : 1000); i++)
         expect_agreement(&w, &rng, i % 4 == 3);
     if (w.good < 20 || w.faults < 5 || w.full < 3 || w.differ < 1)
         fail_msg("replays: %d good, %d bad, %d full, %d differ", w.good, w.faults, w.full, w.differ);
@@ -99,9 +97,9 @@ TEST(calls_take_no_memory_and_do_not_wait)
     twin_open(&w);
     for (int i = 0; i < 3; i++)
         expect_agreement(&w, &rng, false);
-    const unsigned long before = twin_slow_calls();
+    const unsigned long before = slow_calls();
     expect_status(w.there.ctx, side_run(&w.there), SY_OK);
-    assert_int_equal(twin_slow_calls(), before);
+    assert_int_equal(slow_calls(), before);
     const sy_status st = sy_ctx_sync(w.there.ctx);
     assert_true(st == SY_OK || st == SY_ERR_CAPACITY);
     twin_close(&w);
@@ -113,7 +111,7 @@ static sy_status dispatch_by_device(struct side *s)
 {
     const int64_t shape[] = {E, D};
     DLTensor mapping = sy_tensor(s->mapping_there, SY_U16, 2, shape);
-    mapping.device = (DLDevice){kDLCUDA, s->ordinal};
+    mapping.device = (DLDevice){kDLCUDA, s->of.ordinal};
     return sy_all_to_all_dispatch(s->ctx, s->comm,
                                   &(sy_all_to_all_dispatch_args){.input = s->tensor[INPUT],
                                                                  .expert_indices = s->tensor[CHOSEN2],
@@ -183,7 +181,7 @@ TEST(a_routing_of_a_device_stays_there)
     expect_status(ctx, side_dispatch(&w.there, w.there.routing[0]), SY_OK);
     const sy_status st = sy_ctx_sync(ctx);
     assert_true(st == SY_OK || st == SY_ERR_CAPACITY);
-    memcpy(w.there.tensor, w.here.tensor, sizeof w.there.tensor);
+    memcpy(w.there.of.tensor, w.here.of.tensor, sizeof w.there.of.tensor);
     expect_status(ctx, side_combine(&w.there, w.there.routing[0]), SY_ERR_DEVICE);
     assert_non_null(strstr(sy_ctx_error(ctx), "was filled by a dispatch on a device, want tensors there"));
     twin_close(&w);
@@ -236,7 +234,7 @@ TEST(a_request_ends_with_its_event)
         assert_int_equal(sy_request_free(own), st);
         expect_status(ctx, sy_ctx_sync(ctx), SY_OK); /* the fault was read by the request */
         twin_fetch(&w, &w.there);
-        assert_memory_equal(w.back, w.here.memory, w.here.bytes);
+        assert_memory_equal(w.back.memory, w.here.of.memory, w.back.bytes);
     }
     twin_close(&w);
 }
@@ -284,7 +282,7 @@ TEST(an_exchange_after_another_fault)
     expect_status(s->ctx, after == SY_OK ? sy_ctx_sync(s->ctx) : after, SY_ERR_INDEX);
     assert_int_equal(strncmp(sy_ctx_error(s->ctx), "kv_slots: position of token 0 is 9", 34), 0);
     twin_fetch(&w, s);
-    assert_memory_equal(w.back, w.here.memory, w.here.bytes);
+    assert_memory_equal(w.back.memory, w.here.of.memory, w.back.bytes);
     twin_close(&w);
 }
 
@@ -320,7 +318,7 @@ TEST(a_replay_that_was_rejected)
 
 static void expect_round_trip(const struct twin *w, struct side *s)
 {
-    expect_status(s->ctx, sy_device_copy(s->ctx, s->memory, w->here.memory, w->here.bytes), SY_OK);
+    expect_status(s->ctx, sy_device_copy(s->ctx, s->of.memory, w->here.of.memory, w->here.of.bytes), SY_OK);
     expect_status(s->ctx, side_dispatch(s, s->routing[0]), SY_OK);
     expect_status(s->ctx, side_combine(s, s->routing[0]), SY_OK);
     expect_status(s->ctx, sy_ctx_sync(s->ctx), SY_OK);
@@ -334,19 +332,19 @@ TEST(a_comm_of_two_devices)
     struct side other;
     uint64_t rng = 19;
     twin_open(&w);
-    side_open(&other, twin_device_ctx(1), 1);
+    side_open(&other, device_ctx(1), 1);
     side_close_comm(&other);
     other.comm = w.there.comm;
     memcpy(other.routing, w.there.routing, sizeof other.routing);
     struct side *const sides[] = {&w.there, &other};
     side_fill(&w.here, &rng);
     side_choose_one(&w.here, 0);
-    unsigned char *const want = malloc(w.here.bytes);
+    unsigned char *const want = malloc(w.back.bytes);
     for (int i = 0; i < 4; i++) { /* a dispatch makes the routing anew, on its device */
         expect_round_trip(&w, sides[i % 2]);
         if (i == 0)
-            memcpy(want, w.back, w.here.bytes);
-        assert_memory_equal(w.back, want, w.here.bytes);
+            memcpy(want, w.back.memory, w.back.bytes);
+        assert_memory_equal(w.back.memory, want, w.back.bytes);
         sy_ctx *const ctx = sides[1 - i % 2]->ctx;
         expect_status(ctx, side_combine(sides[1 - i % 2], w.there.routing[0]), SY_ERR_DEVICE);
         char words[200];
@@ -415,7 +413,7 @@ static void expect_failures(const char *what, sy_status (*calls)(struct side *s)
         expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
         expect_status(w.here.ctx, calls(&w.here), SY_OK);
         twin_fetch(&w, &w.there);
-        assert_memory_equal(w.back, w.here.memory, w.here.bytes);
+        assert_memory_equal(w.back.memory, w.here.of.memory, w.back.bytes);
         twin_close(&w);
     }
     if (n - 2 < least)

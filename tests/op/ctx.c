@@ -278,6 +278,46 @@ TEST(some_operator_needs_workspace)
     sy_ctx_destroy(ctx);
 }
 
+/* All that was lent counts, also what the call does not need, where tests/case has tensors at the end of what is needed; and an
+   overlap is told before a lack of memory. */
+TEST(all_that_was_lent_counts)
+{
+    struct test_call call;
+    sy_query query = {0};
+    sy_fault fault;
+    char want[160];
+    sy_ctx *ctx = test_ctx(1, NULL);
+    for (int i = 0; query.workspace_bytes == 0; i++) {
+        if (i > 0)
+            test_call_free(&call);
+        test_call_make(&call, i, false);
+        expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
+    }
+    struct tensor *const x = &call.tensors[0];
+    const size_t scratch = (query.workspace_bytes + 63) / 64 * 64;
+    const struct {
+        size_t lent, at;
+        sy_status want;
+    } rows[] = {{4 * scratch, 2 * scratch, SY_ERR_ALIAS}, {1, 0, SY_ERR_ALIAS}, {1, scratch, SY_ERR_NOMEM}};
+    unsigned char *const arena = buf_new(4 * scratch + x->bytes, 0);
+    snprintf(want, sizeof want, "%s: %s overlaps the workspace in memory, want separate memory", call.op,
+             call.names[0]);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        assert_int_equal(sy_ctx_set_workspace(ctx, arena, rows[i].lent), SY_OK);
+        x->t.data = memcpy(arena + rows[i].at, x->mem, x->bytes);
+        expect_status(ctx, test_call_run(ctx, &call), rows[i].want);
+        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+        if (rows[i].want == SY_ERR_ALIAS) {
+            assert_string_equal(sy_ctx_error(ctx), want);
+            assert_int_equal(fault.code, SY_FAULT_ALIAS);
+        }
+        test_call_expect_untouched(&call);
+    }
+    buf_free(arena);
+    sy_ctx_destroy(ctx);
+    test_call_free(&call);
+}
+
 TEST(rejected_workspace)
 {
     sy_ctx *ctx = test_ctx(1, NULL);
@@ -467,6 +507,7 @@ TEST_GROUP(ctx)
         cmocka_unit_test(fault_is_filled_to_the_callers_size),
         cmocka_unit_test(query_clears_the_sentence),
         cmocka_unit_test(some_operator_needs_workspace),
+        cmocka_unit_test(all_that_was_lent_counts),
         cmocka_unit_test(rejected_workspace),
         cmocka_unit_test(shorter_arguments_read_as_zero),
         cmocka_unit_test(longer_arguments_must_be_zero_past_the_known),

@@ -14,6 +14,7 @@ TEST(numbers_and_names)
         assert_int_equal(op->number, i);
         assert_ptr_equal(sy_op_find(op->name), op);
         assert_true(op->summary[0] != '\0');
+        assert_in_range(op->args_bytes, 1, sizeof(union test_args));
         assert_in_range(op->n_fields, 1, SY_MAX_FIELDS);
         for (int f = 0; f < op->n_fields; f++)
             assert_int_equal(sy_op_field(op, f)->kind == SY_KIND_TENSOR, f < op->n_tensors);

@@ -37,14 +37,14 @@ static bool same_words(const char *there, const char *here)
     return strcmp(words[0], words[1]) == 0;
 }
 
-static void expect_agreement(struct twin *w, uint64_t *rng, bool bad)
+static void expect_agreement(struct twin *w, bool bad)
 {
-    const uint64_t seed = *rng;
+    const uint64_t seed = w->rng;
     char words[512];
     sy_ctx *const ctx = w->there.ctx;
-    side_fill(&w->here, rng);
+    side_fill(&w->here, &w->rng);
     if (bad)
-        spoil(&w->here, rng);
+        spoil(&w->here, &w->rng);
     twin_send(w);
     sy_status st = w->graph != NULL ? syi_replay(ctx, w->graph, 1, NULL) : side_run(&w->there);
     if (st == SY_OK)
@@ -66,13 +66,12 @@ static void expect_agreement(struct twin *w, uint64_t *rng, bool bad)
 TEST(a_round_trip_is_replayed)
 {
     struct twin w;
-    uint64_t rng = 11;
-    twin_open(&w);
+    twin_open(&w, 11);
     for (int i = 0; i < 6; i++) /* calls, not captured */
-        expect_agreement(&w, &rng, i % 3 == 1);
+        expect_agreement(&w, i % 3 == 1);
     w.graph = side_capture(&w.there, side_run, SY_OK, "");
     for (int i = 0; i < (slow_calls() > 0 ? 100 : 1000); i++)
-        expect_agreement(&w, &rng, i % 4 == 3);
+        expect_agreement(&w, i % 4 == 3);
     if (w.good < 20 || w.faults < 5 || w.full < 3 || w.differ < 1)
         fail_msg("replays: %d good, %d bad, %d full, %d differ", w.good, w.faults, w.full, w.differ);
     twin_close(&w);
@@ -82,21 +81,19 @@ TEST(a_round_trip_is_replayed)
 TEST(the_first_call_is_captured)
 {
     struct twin w;
-    uint64_t rng = 12;
-    twin_open(&w);
+    twin_open(&w, 12);
     w.graph = side_capture(&w.there, side_run, SY_OK, "");
     for (int i = 0; i < 10; i++)
-        expect_agreement(&w, &rng, i % 4 == 3);
+        expect_agreement(&w, i % 4 == 3);
     twin_close(&w);
 }
 
 TEST(calls_take_no_memory_and_do_not_wait)
 {
     struct twin w;
-    uint64_t rng = 13;
-    twin_open(&w);
+    twin_open(&w, 13);
     for (int i = 0; i < 3; i++)
-        expect_agreement(&w, &rng, false);
+        expect_agreement(&w, false);
     const unsigned long before = slow_calls();
     expect_status(w.there.ctx, side_run(&w.there), SY_OK);
     assert_int_equal(slow_calls(), before);
@@ -124,11 +121,9 @@ static sy_status dispatch_by_device(struct side *s)
 TEST(a_mapping_on_the_device_cannot_be_captured)
 {
     struct twin w;
-    uint64_t rng = 14;
-    twin_open(&w);
+    twin_open(&w, 14);
     struct side *const s = &w.there;
-    side_fill(&w.here, &rng);
-    twin_send(&w);
+    twin_fill(&w);
     expect_status(s->ctx, sy_device_alloc(s->ctx, sizeof s->mapping[0], &s->mapping_there), SY_OK);
     expect_status(s->ctx, sy_device_copy(s->ctx, s->mapping_there, s->mapping[0], sizeof s->mapping[0]),
                   SY_OK);
@@ -146,11 +141,10 @@ TEST(a_mapping_on_the_device_cannot_be_captured)
 TEST(a_routing_after_a_fault)
 {
     struct twin w;
-    uint64_t rng = 15;
-    twin_open(&w);
+    twin_open(&w, 15);
     sy_ctx *const ctx = w.there.ctx;
     for (int full = 0; full < 2; full++) {
-        side_fill(&w.here, &rng);
+        side_fill(&w.here, &w.rng);
         side_choose_one(&w.here, 0);
         twin_send(&w);
         expect_status(ctx, side_dispatch(&w.there, w.there.routing[0]), SY_OK);
@@ -173,11 +167,9 @@ TEST(a_routing_after_a_fault)
 TEST(a_routing_of_a_device_stays_there)
 {
     struct twin w;
-    uint64_t rng = 16;
-    twin_open(&w);
+    twin_open(&w, 16);
     sy_ctx *const ctx = w.there.ctx;
-    side_fill(&w.here, &rng);
-    twin_send(&w);
+    twin_fill(&w);
     expect_status(ctx, side_dispatch(&w.there, w.there.routing[0]), SY_OK);
     const sy_status st = sy_ctx_sync(ctx);
     assert_true(st == SY_OK || st == SY_ERR_CAPACITY);
@@ -208,15 +200,14 @@ static sy_status start(struct side *s, sy_request **request)
 TEST(a_request_ends_with_its_event)
 {
     struct twin w;
-    uint64_t rng = 17;
-    twin_open(&w);
+    twin_open(&w, 17);
     sy_ctx *const ctx = w.there.ctx;
     for (int i = 0; i < 8; i++) {
         const bool bad = i % 2 == 1, tests = i % 4 < 2;
         sy_request *request = NULL, *own = NULL;
         bool done = false;
         sy_status st = SY_OK;
-        side_fill(&w.here, &rng);
+        side_fill(&w.here, &w.rng);
         if (bad)
             side_choose(&w.here, CHOSEN2, 2, 4, E);
         twin_send(&w);
@@ -243,11 +234,10 @@ TEST(a_request_ends_with_its_event)
 TEST(a_request_does_not_take_later_faults)
 {
     struct twin w;
-    uint64_t rng = 18;
     sy_request *request[2];
-    twin_open(&w);
+    twin_open(&w, 18);
     sy_ctx *const ctx = w.there.ctx;
-    side_fill(&w.here, &rng);
+    side_fill(&w.here, &w.rng);
     side_choose(&w.here, CHOSEN, 1, 0, -2);
     twin_send(&w);
     expect_status(ctx, start(&w.there, &request[0]), SY_OK);
@@ -262,11 +252,10 @@ TEST(a_request_does_not_take_later_faults)
 TEST(an_exchange_after_another_fault)
 {
     struct twin w;
-    uint64_t rng = 24;
     int64_t one[] = {1, 1};
-    twin_open(&w);
+    twin_open(&w, 24);
     struct side *const s = &w.there;
-    side_fill(&w.here, &rng);
+    side_fill(&w.here, &w.rng);
     side_choose(&w.here, CHOSEN, 0, 0, 9);
     side_choose(&w.here, CHOSEN, 0, 1, 1);
     twin_send(&w);
@@ -294,10 +283,9 @@ static sy_status dispatch_first(struct side *s)
 TEST(a_replay_that_was_rejected)
 {
     struct twin w;
-    uint64_t rng = 15;
-    twin_open(&w);
+    twin_open(&w, 15);
     sy_ctx *const ctx = w.there.ctx;
-    side_fill(&w.here, &rng);
+    side_fill(&w.here, &w.rng);
     side_choose_one(&w.here, 0);
     twin_send(&w);
     expect_status(ctx, side_dispatch(&w.there, w.there.routing[0]), SY_OK); /* takes the memory */
@@ -330,14 +318,13 @@ TEST(a_comm_of_two_devices)
 {
     struct twin w;
     struct side other;
-    uint64_t rng = 19;
-    twin_open(&w);
+    twin_open(&w, 19);
     side_open(&other, device_ctx(1), 1);
     side_close_comm(&other);
     other.comm = w.there.comm;
     memcpy(other.routing, w.there.routing, sizeof other.routing);
     struct side *const sides[] = {&w.there, &other};
-    side_fill(&w.here, &rng);
+    side_fill(&w.here, &w.rng);
     side_choose_one(&w.here, 0);
     unsigned char *const want = malloc(w.back.bytes);
     for (int i = 0; i < 4; i++) { /* a dispatch makes the routing anew, on its device */
@@ -397,10 +384,9 @@ static void expect_failures(const char *what, sy_status (*calls)(struct side *s)
     int n = 1;
     for (bool passed = false; !passed; n++) {
         struct twin w;
-        uint64_t rng = 20;
-        twin_open(&w);
+        twin_open(&w, 20);
         sy_ctx *const ctx = w.there.ctx;
-        side_fill(&w.here, &rng);
+        side_fill(&w.here, &w.rng);
         side_choose_one(&w.here, 0);
         twin_send(&w);
         twin_fail_at(what, n);
@@ -450,15 +436,14 @@ TEST(a_routing_of_no_tokens)
 {
     static const enum field of_tokens[] = {INPUT, PLANE, CHOSEN, METADATA, SUMS, WEIGHTS};
     struct twin w;
-    uint64_t rng = 21;
-    twin_open(&w);
+    twin_open(&w, 21);
     struct side *const s = &w.there;
     for (size_t i = 0; i < COUNT_OF(of_tokens); i++)
         for (int d = 0; d < D; d++)
             s->shape[of_tokens[i]][d][0] = 0;
     w.graph = side_capture(s, combine_and_dispatch, SY_OK, "");
     for (int skipped = 0; skipped < 2; skipped++) {
-        side_fill(&w.here, &rng);
+        side_fill(&w.here, &w.rng);
         if (skipped)
             side_choose(&w.here, TABLE, 0, 0, E);
         twin_send(&w);
@@ -488,8 +473,7 @@ TEST(traces_have_the_bytes)
 {
     struct heard heard[2] = {{0}, {0}};
     struct twin w;
-    uint64_t rng = 22;
-    twin_open(&w);
+    twin_open(&w, 22);
     side_close(&w.there);
     side_close(&w.here);
     for (int i = 0; i < 2; i++) {
@@ -501,7 +485,7 @@ TEST(traces_have_the_bytes)
         assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
         side_open(i == 0 ? &w.there : &w.here, ctx, i == 0 ? 0 : -1);
     }
-    side_fill(&w.here, &rng);
+    side_fill(&w.here, &w.rng);
     side_choose_one(&w.here, 0);
     for (int64_t i = 0; i < N * K; i++)
         for (int d = 0; d < D; d++)
@@ -524,13 +508,11 @@ TEST(traces_have_the_bytes)
 TEST(a_request_before_a_capture)
 {
     struct twin w;
-    uint64_t rng = 23;
     bool done = true;
     sy_request *request = NULL;
-    twin_open(&w);
+    twin_open(&w, 23);
     sy_ctx *const ctx = w.there.ctx;
-    side_fill(&w.here, &rng);
-    twin_send(&w);
+    twin_fill(&w);
     expect_status(ctx, start(&w.there, &request), SY_OK);
     expect_status(ctx, syi_capture_begin(ctx), SY_OK);
     for (int i = 0; i < 4; i++)

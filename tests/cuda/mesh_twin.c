@@ -223,9 +223,9 @@ int twin_fail_at(const char *what, int n)
     return set(what, n);
 }
 
-void twin_open(struct twin *w)
+void twin_open(struct twin *w, uint64_t seed)
 {
-    *w = (struct twin){.graph = NULL};
+    *w = (struct twin){.rng = seed};
     side_open(&w->there, device_ctx(0), 0);
     side_open(&w->here, test_ctx(1, NULL), -1);
     w->back = w->here.of;
@@ -237,6 +237,12 @@ void twin_send(const struct twin *w)
     const struct tensors *const here = &w->here.of;
     expect_status(w->there.ctx, sy_device_copy(w->there.ctx, w->there.of.memory, here->memory, here->bytes),
                   SY_OK);
+}
+
+void twin_fill(struct twin *w)
+{
+    side_fill(&w->here, &w->rng);
+    twin_send(w);
 }
 
 void twin_fetch(const struct twin *w, const struct side *there)

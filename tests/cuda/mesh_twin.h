@@ -79,12 +79,14 @@ struct twin {
     struct side there, here;
     struct tensors back;
     void *graph;
+    uint64_t rng;
     int faults, full, differ, good; /* replays of each kind */
 };
 
-void twin_open(struct twin *w);
+void twin_open(struct twin *w, uint64_t seed);
 void twin_close(struct twin *w);
 void twin_send(const struct twin *w); /* contents of the CPU's side to the device */
+void twin_fill(struct twin *w);       /* new ones, sent */
 void twin_fetch(const struct twin *w, const struct side *there); /* all bytes there into `back` */
 
 /* Of the emulator: makes the n-th step of a kind fail (0: none), and returns how far the last such request was from that. */

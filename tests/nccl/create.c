@@ -4,80 +4,40 @@
 #include "ranks_nccl.h"
 #include "support_memory.h"
 
-struct attempt {
+/* What one process asks for otherwise than the others. */
+static const struct attempt {
     const char *name;
-    void (*make)(sy_mesh *mesh, sy_nccl_options *options); /* in one process; NULL: in all */
     sy_status want;
     const char *words;
+    sy_mesh more; /* added to the mesh */
+    bool transposed, no_dealloc;
+    int fail_at; /* allocation; the first is the transport's, and what follows is for the answer */
+    int max_blocks, max_inflight;
+    sy_check check;
+} attempts[] = {
+    {"no rows", SY_ERR_VALUE, "mesh is 0 x ", .more = {-1, 0}},
+    {"a larger mesh", SY_ERR_COMM, "nccl has ", .more = {0, 1}},
+    {"another mesh", SY_ERR_MISMATCH, "mesh differs: ", .transposed = true},
+    {"half an allocator", SY_ERR_NULL, "dealloc is NULL", .no_dealloc = true},
+    {"no memory", SY_ERR_NOMEM, "a transport could not be allocated", .fail_at = 1},
+    {"negative blocks", SY_ERR_VALUE, "max_blocks is negative", .max_blocks = -1},
+    {"other blocks", SY_ERR_MISMATCH, "max_blocks differs: ", .max_blocks = 3},
+    {"another check", SY_ERR_MISMATCH, "check differs: ", .check = SY_CHECK_NONE},
+    {"too many requests", SY_ERR_VALUE, "max_inflight is 1000", .max_inflight = 1000},
 };
 
-static void no_mesh(sy_mesh *mesh, sy_nccl_options *options)
+static void differ(const struct attempt *a, sy_mesh *mesh, sy_nccl_options *options, struct allocator *memory)
 {
-    (void)options;
-    mesh->rows = 0;
+    *mesh = (sy_mesh){mesh->rows + a->more.rows, mesh->cols + a->more.cols};
+    if (a->transposed)
+        *mesh = (sy_mesh){mesh->cols, mesh->rows};
+    if (a->no_dealloc)
+        options->comm.dealloc = NULL;
+    memory->fail_at = a->fail_at;
+    options->max_blocks = a->max_blocks;
+    options->comm.max_inflight = a->max_inflight;
+    options->comm.check = a->check;
 }
-
-static void larger_mesh(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)options;
-    mesh->cols++;
-}
-
-static void other_mesh(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)options;
-    *mesh = (sy_mesh){mesh->cols, mesh->rows};
-}
-
-static void half_an_allocator(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->comm.dealloc = NULL;
-}
-
-/* The first call is the transport's, and fails; what follows is for the answer. */
-static void no_transport(sy_mesh *mesh, sy_nccl_options *options)
-{
-    struct allocator *const a = options->comm.alloc_user;
-    (void)mesh;
-    a->fail_at = 1;
-}
-
-static void negative_blocks(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->max_blocks = -1;
-}
-
-static void other_blocks(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->max_blocks = 3;
-}
-
-static void other_check(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->comm.check = SY_CHECK_NONE;
-}
-
-static void too_many_requests(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->comm.max_inflight = 1000;
-}
-
-static const struct attempt attempts[] = {
-    {"no rows", no_mesh, SY_ERR_VALUE, "mesh is 0 x "},
-    {"a larger mesh", larger_mesh, SY_ERR_COMM, "nccl has "},
-    {"another mesh", other_mesh, SY_ERR_MISMATCH, "mesh differs: "},
-    {"half an allocator", half_an_allocator, SY_ERR_NULL, "dealloc is NULL"},
-    {"no memory", no_transport, SY_ERR_NOMEM, "a transport could not be allocated"},
-    {"negative blocks", negative_blocks, SY_ERR_VALUE, "max_blocks is negative"},
-    {"other blocks", other_blocks, SY_ERR_MISMATCH, "max_blocks differs: "},
-    {"another check", other_check, SY_ERR_MISMATCH, "check differs: "},
-    {"too many requests", too_many_requests, SY_ERR_VALUE, "max_inflight is 1000"},
-};
 
 static void test_attempt(void **state)
 {
@@ -90,7 +50,7 @@ static void test_attempt(void **state)
         options.comm.error = text;
         options.comm.error_bytes = sizeof text;
         if (this_rank == guilty)
-            a->make(&mesh, &options);
+            differ(a, &mesh, &options, &memory);
         sy_comm *comm = (sy_comm *)(void *)&mesh;
         const sy_status status = sy_comm_create_nccl(&comm, ranks_nccl, mesh, &options);
         expect_same_everywhere(text, sizeof text);

@@ -296,10 +296,8 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     if(TARGET switchyard_cuda_emulated)
         set(emulated_device SWITCHYARD_EMULATED_CUDA=$<TARGET_FILE:switchyard_cuda_emulated>)
     endif()
-    switchyard_py_test(tests/mpi/test_killed.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
+    switchyard_py_test(tests/mpi/test_jobs.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
                        SWITCHYARD_MPI_TESTS=$<TARGET_FILE:tests_mpi> ${emulated_device})
-    switchyard_py_test(tests/mpi/test_small_shm.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
-                       SWITCHYARD_MPI_TESTS=$<TARGET_FILE:tests_mpi>)
 elseif(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND) # a line in the report
     add_test(NAME mpi COMMAND Python3::Interpreter -c "print('1..1\\nok 1 - tests/mpi # SKIP libswitchyard_mpi was not built')")
     set_tests_properties(mpi PROPERTIES LABELS mpi)

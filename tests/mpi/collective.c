@@ -91,7 +91,7 @@ TEST(test_shared_memory_runs_out)
     sy_ctx_destroy(ctx);
 }
 
-/* On a machine with little shared memory, as test_small_shm.py makes it. */
+/* On a machine with little shared memory, as test_jobs.py makes it. */
 TEST(test_little_shared_memory)
 {
     sy_ctx *const ctx = test_ctx(1, NULL);

@@ -102,7 +102,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
     endif()
     list(TRANSFORM wrapped PREPEND -Wl,--wrap=)
     target_link_options(switchyard_test_support INTERFACE ${wrapped})
-    foreach(folder op bad fault isa comm)
+    foreach(folder op fault isa comm)
         file(GLOB files CONFIGURE_DEPENDS tests/${folder}/*.c)
         list(FILTER files EXCLUDE REGEX "/threads_[a-z]+\\.c$")
         switchyard_test_groups(tests_${folder} ${files})
@@ -156,7 +156,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         set(stems choice context graph mesh sample)
         list(TRANSFORM stems REPLACE "(.+)" "tests/cuda/\\1.c" OUTPUT_VARIABLE files)
         switchyard_test_groups(tests_cuda ${files})
-        target_sources(tests_cuda PRIVATE tests/cuda/mesh_twin.c)
+        target_sources(tests_cuda PRIVATE tests/cuda/mesh_twin.c tests/cuda/twin.c)
         add_dependencies(tests_cuda switchyard_cuda_emulated)
         target_compile_definitions(tests_cuda PRIVATE SWITCHYARD_EMULATED_CUDA="${emulated_library}")
         foreach(stem IN LISTS stems)
@@ -198,8 +198,8 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
             switchyard_test(cuda_examples_${stem} cuda run_examples ${PROJECT_SOURCE_DIR}/tests/examples/${stem}.txt
                             ENVIRONMENT ${emulated} EMULATED_PROCESSORS=132)
         endforeach()
-        # The programs of tests/op and tests/bad, but those about CPU memory and threads, and those that take an emulator too long.
-        file(GLOB files CONFIGURE_DEPENDS tests/op/*.c tests/bad/*.c)
+        # The programs of tests/op, but those about CPU memory and threads, and those that take an emulator too long.
+        file(GLOB files CONFIGURE_DEPENDS tests/op/*.c)
         list(FILTER files EXCLUDE REGEX "/(tensors|workspace|ctx|ctx_device|ctx_threads|describe|stack|views)\\.c$")
         list(FILTER files EXCLUDE REGEX "/op/(kv_gather|kv_layout|sample_(largest|oracle))\\.c$")
         foreach(file IN LISTS files)
@@ -274,10 +274,8 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_mpi AND TARGET switchyard_test_support
     switchyard_mpi_test(cuda_ collective "" 1 2 3 4)
     switchyard_mpi_test(cuda_ collective _rows 2 4)
     switchyard_mpi_test(cuda_ schedule "" 2)
-    switchyard_py_test(tests/mpi/test_killed.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
+    switchyard_py_test(tests/mpi/test_jobs.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
                        SWITCHYARD_MPI_TESTS=$<TARGET_FILE:tests_mpi> ${emulated_device})
-    switchyard_py_test(tests/mpi/test_small_shm.py mpi SWITCHYARD_MPIRUN=${SWITCHYARD_MPIRUN}
-                       SWITCHYARD_MPI_TESTS=$<TARGET_FILE:tests_mpi>)
 elseif(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND) # a line in the report
     switchyard_test(mpi mpi Python3::Interpreter -c "print('1..1\\nok 1 - tests/mpi # SKIP libswitchyard_mpi was not built')")
 endif()

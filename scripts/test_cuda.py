@@ -3,7 +3,7 @@
                                                   test_cuda.py --mesh [--emulated] [--limit SECONDS] [--build FOLDER] [--python PROGRAM]
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
-places; --build names a folder that is built already. Then runs, on the device: the tests of tests/op and tests/bad whose
+places; --build names a folder that is built already. Then runs, on the device: the tests of tests/op whose
 operators are all there, the cases of the operators, the worked examples with launches for 1, 3 and all multiprocessors, graphs of
 calls, the recorded results of tests/case; and the examples once more, with launches for 3 multiprocessors, under
 compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Programs share the GPU by MPS
@@ -49,11 +49,11 @@ def called(path, names):
 
 
 def programs():
-    """Names of the tests of tests/op and tests/bad that can run on the device as a whole, a file each."""
+    """Names of the tests of tests/op that can run on the device as a whole, a file each."""
     with open(os.path.join(ROOT, "src/base/plan.h"), encoding="utf-8") as file:
         every = re.findall(r"^    \w+\([A-Z_]+, (\w+)\)", file.read(), re.M)
     here, found = {*operators(), "all_to_all_dispatch", "all_to_all_combine"}, []  # a mesh in one process is there, too
-    for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c")) + glob.glob(os.path.join(ROOT, "tests/bad/*.c"))):
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c"))):
         stem = os.path.splitext(os.path.basename(path))[0]
         uses = called(path, every) | {name for name in every if f"{stem}_".startswith(f"{name}_")}
         if uses and uses <= here and stem not in CONTEXTS:

@@ -538,14 +538,14 @@ static bool make_inferred(DLTensor *outputs, sy_shape *shapes, int step, int n)
     return known;
 }
 
-sy_status mesh_call_described(sy_ctx *ctx, sy_comm *comm, const struct mesh_call *call)
+sy_status mesh_call_described(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call)
 {
-    const sy_op_info *op = sy_op_find(call->combines ? "all_to_all_combine" : "all_to_all_dispatch");
+    const sy_op_info *op = mesh_call_op(call);
     const int n = op->n_tensors * call->shards;
     sy_shape *shapes = need(calloc((size_t)n, sizeof *shapes));
     DLTensor *made = need(calloc((size_t)n, sizeof *made));
     union test_args args;
-    memcpy(&args, call->combines ? (const void *)&call->combine : &call->dispatch, op->args_bytes);
+    memcpy(&args, mesh_call_args(call), op->args_bytes);
     const sy_status inferred = sy_infer_mesh(ctx, comm, op, &args, op->args_bytes, shapes, n);
     for (int i = 0; i < op->n_tensors; i++) {
         const DLTensor *outputs = &made[i * call->shards];
@@ -569,32 +569,16 @@ void mesh_call_reset(struct mesh_call *call)
 }
 
 /* Does the call name this field? What it leaves out nobody writes. */
-static bool asked(const struct mesh_call *call, int field)
+static bool asked(struct mesh_call *call, int field)
 {
-    const sy_all_to_all_dispatch_args *a = &call->dispatch;
-    if (call->combines)
-        return field != MESH_MASK || call->combine.written;
-    switch (field) {
-    case MESH_METADATA:
-        return a->metadata;
-    case MESH_MASK:
-        return a->present;
-    case MESH_SRC:
-        return a->src;
-    case MESH_COUNTS:
-        return a->expert_counts;
-    case MESH_OFFSETS:
-        return a->expert_offsets;
-    case MESH_FROM:
-        return a->rows_from;
-    case MESH_TO:
-        return a->rows_to;
-    default:
-        return true;
-    }
+    const sy_op_info *const op = mesh_call_op(call);
+    const DLTensor *named = NULL;
+    for (int i = 0; i < op->n_tensors && named != call->fields[field]; i++)
+        memcpy(&named, (char *)mesh_call_args(call) + sy_op_field(op, i)->offset, sizeof named);
+    return named == call->fields[field];
 }
 
-static bool same(const struct mesh_call *call, bool after, char *why, size_t why_bytes)
+static bool same(struct mesh_call *call, bool after, char *why, size_t why_bytes)
 {
     for (int f = 0; f < MESH_FIELDS; f++)
         for (int i = 0; i < call->shards; i++) {
@@ -618,12 +602,12 @@ static bool same(const struct mesh_call *call, bool after, char *why, size_t why
     return true;
 }
 
-bool mesh_call_check(const struct mesh_call *call, char *why, size_t why_bytes)
+bool mesh_call_check(struct mesh_call *call, char *why, size_t why_bytes)
 {
     return same(call, true, why, why_bytes);
 }
 
-bool mesh_call_untouched(const struct mesh_call *call, char *why, size_t why_bytes)
+bool mesh_call_untouched(struct mesh_call *call, char *why, size_t why_bytes)
 {
     return same(call, false, why, why_bytes);
 }
@@ -649,4 +633,14 @@ void mesh_call_bytes(const struct mesh_call *call, int64_t *sent, int64_t *recei
             *sent += width * (call->combines ? rows_home(m, own, d) : oracle_a2a_rows(&m->a2a, own, d));
             *received += width * (call->combines ? rows_home(m, d, own) : oracle_a2a_rows(&m->a2a, d, own));
         }
+}
+
+bool mesh_call_right(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, char *why, size_t why_bytes)
+{
+    const sy_status status = mesh_call_run(ctx, comm, call);
+    if (status != SY_OK)
+        snprintf(why, why_bytes, "%s: %s", sy_status_name(status), sy_ctx_error(ctx));
+    const bool good = status == SY_OK && mesh_call_check(call, why, why_bytes);
+    mesh_call_free(call);
+    return good;
 }

@@ -603,3 +603,12 @@ bool run_mesh_case(sy_ctx *ctx, sy_comm *comm, int number, char *why, size_t why
     mesh_case_free(&m);
     return good[0] && good[1];
 }
+
+bool run_mesh_cases(sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+{
+    char other[400];
+    bool good = true;
+    for (int i = 0; i < mesh_case_count(sy_comm_mesh(comm)); i++)
+        good = run_mesh_case(ctx, comm, i, good ? why : other, good ? why_bytes : sizeof other) && good;
+    return good;
+}

@@ -144,12 +144,15 @@ sy_status mesh_call_run(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call);
 sy_status mesh_call_start(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, sy_request **request);
 
 /* The call by its description, with outputs that sy_infer_mesh gives; those it cannot give are the call's own. */
-sy_status mesh_call_described(sy_ctx *ctx, sy_comm *comm, const struct mesh_call *call);
+sy_status mesh_call_described(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call);
 void mesh_call_reset(struct mesh_call *call); /* all tensors as they were before the call */
 
 /* Every byte is what it must be; as before the call. */
-bool mesh_call_check(const struct mesh_call *call, char *why, size_t why_bytes);
-bool mesh_call_untouched(const struct mesh_call *call, char *why, size_t why_bytes);
+bool mesh_call_check(struct mesh_call *call, char *why, size_t why_bytes);
+bool mesh_call_untouched(struct mesh_call *call, char *why, size_t why_bytes);
+
+/* Runs the call, checks it, and frees it; on failure `why` has a sentence. */
+bool mesh_call_right(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, char *why, size_t why_bytes);
 
 /* What a process of one device may send and receive, in bytes of rows: those that another device needs, each once. */
 void mesh_call_bytes(const struct mesh_call *call, int64_t *sent, int64_t *received);
@@ -157,7 +160,6 @@ void mesh_call_bytes(const struct mesh_call *call, int64_t *sent, int64_t *recei
 /* ---- Worked examples ---------------------------------------------------------------------------------- */
 
 int mesh_example_count(void);
-const char *mesh_example_name(int number);
 sy_mesh mesh_example_mesh(int number);
 void mesh_example_make(struct mesh_case *m, int number);
 
@@ -172,5 +174,8 @@ int mesh_case_count(sy_mesh mesh);
 /* Dispatch, then combine, each compared with the oracle. All processes of the comm call it with the same number; each
    tells of its own devices. On failure `why` has a sentence. */
 bool run_mesh_case(sy_ctx *ctx, sy_comm *comm, int number, char *why, size_t why_bytes);
+
+/* All of them; `why` is of the first that failed. No process leaves early: the others would wait. */
+bool run_mesh_cases(sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes);
 
 #endif

@@ -10,11 +10,7 @@ enum { NONE = -1, ANY = 9999, MOST = 16 };
 struct example {
     const char *name;
     sy_mesh mesh;
-    sy_axis axis;
-    int dim;
-    sy_a2a_order order;
-    int64_t batch, seq, experts, slots;
-    bool local_reduce;
+    const char *line;
     uint16_t mapping[32];    /* [E,D] */
     int64_t chosen[4][MOST]; /* [N,K] */
     int rows[4][MOST];       /* [N] of dispatch */
@@ -22,8 +18,6 @@ struct example {
     int results[4][MOST];    /* [L,T] or [T] of combine */
     int output[4][MOST];     /* [K,N] that come out */
     int sent[4][4];          /* rows of dispatch, from and to */
-    sy_a2a_replica replica;
-    bool coded;
 };
 
 #define TWO_OF_FOUR \
@@ -44,21 +38,14 @@ struct example {
     } /* e0 on both, e1 on device 1, e2 nowhere, e3 on device 0 */
 
 /* Two devices and MIXED: choices that repeat, are not used, are of no device, or of two. */
-#define TWO_HOLDERS(reduced) \
-    {1, 2}, SY_AXIS_ALL, 1, SY_ORDER_CONCAT, 1, 2, 4, 2, reduced, MIXED, \
-        .chosen = {{0, 0, 2, NONE}, {1, 2, 3, 0}}, .rows = {{11, 12}, {21, 22}}
+#define TWO_HOLDERS(words) \
+    {1, 2}, words "S=2 E=4 K=2", MIXED, .chosen = {{0, 0, 2, NONE}, {1, 2, 3, 0}}, \
+                                        .rows = {{11, 12}, {21, 22}}
 
 static const struct example examples[] = {
     {"two devices, slots",
      {1, 2},
-     SY_AXIS_ALL,
-     1,
-     SY_ORDER_CONCAT,
-     1,
-     2,
-     4,
-     2,
-     false,
+     "S=2 E=4 K=2",
      TWO_OF_FOUR,
      .chosen = {{0, 2, 1, 0}, {3, 2, 2, 0}},
      .rows = {{11, 12}, {21, 22}},
@@ -68,14 +55,7 @@ static const struct example examples[] = {
      .sent = {{2, 1}, {1, 2}}},
     {"two devices, local_reduce",
      {1, 2},
-     SY_AXIS_ALL,
-     1,
-     SY_ORDER_CONCAT,
-     1,
-     2,
-     4,
-     2,
-     true,
+     "S=2 E=4 K=2 local_reduce=1",
      TWO_OF_FOUR,
      .chosen = {{0, 2, 1, 0}, {3, 2, 2, 0}},
      .rows = {{11, 12}, {21, 22}},
@@ -85,14 +65,7 @@ static const struct example examples[] = {
      .sent = {{2, 1}, {1, 2}}},
     {"columns of 2x2",
      {2, 2},
-     SY_AXIS_0,
-     1,
-     SY_ORDER_CONCAT,
-     1,
-     1,
-     4,
-     2,
-     false,
+     "axis=1 E=4 K=2",
      ONE_EACH,
      .chosen = {{0, 1}, {0, 1}, {3, 2}, {3, 2}},
      .rows = {{10}, {10}, {20}, {20}},
@@ -102,14 +75,7 @@ static const struct example examples[] = {
      .sent = {{1}, {0, 0, 0, 1}, {0, 0, 1}, {0, 1}}},
     {"rows of 2x2",
      {2, 2},
-     SY_AXIS_1,
-     1,
-     SY_ORDER_CONCAT,
-     1,
-     1,
-     4,
-     2,
-     false,
+     "axis=2 E=4 K=2",
      ONE_EACH,
      .chosen = {{0, 1}, {3, 2}, {0, 1}, {3, 2}},
      .rows = {{10}, {20}, {10}, {20}},
@@ -119,14 +85,7 @@ static const struct example examples[] = {
      .sent = {{1}, {0, 1}, {0, 0, 0, 1}, {0, 0, 1}}},
     {"rows of 2x2, dimension 2, slots",
      {2, 2},
-     SY_AXIS_1,
-     2,
-     SY_ORDER_CONCAT,
-     1,
-     1,
-     8,
-     3,
-     false,
+     "axis=2 dim=2 E=8 K=3",
      PAIRS,
      .chosen = {{1, 0, 6}, {3, 5, 2}, {1, 0, 6}, {3, 5, 2}},
      .rows = {{10}, {20}, {10}, {20}},
@@ -136,14 +95,7 @@ static const struct example examples[] = {
      .sent = {{1}, {0, 1}, {0, 0, 0, 1}, {0, 0, 1}}},
     {"rows of 2x2, dimension 2, local_reduce",
      {2, 2},
-     SY_AXIS_1,
-     2,
-     SY_ORDER_CONCAT,
-     1,
-     1,
-     8,
-     3,
-     true,
+     "axis=2 dim=2 E=8 K=3 local_reduce=1",
      PAIRS,
      .chosen = {{1, 0, 6}, {3, 5, 2}, {1, 0, 6}, {3, 5, 2}},
      .rows = {{10}, {20}, {10}, {20}},
@@ -153,14 +105,7 @@ static const struct example examples[] = {
      .sent = {{1}, {0, 1}, {0, 0, 0, 1}, {0, 0, 1}}},
     {"two batches concatenated",
      {1, 2},
-     SY_AXIS_1,
-     2,
-     SY_ORDER_CONCAT,
-     2,
-     1,
-     2,
-     1,
-     false,
+     "axis=2 dim=2 B=2 E=2",
      {1, 0, 0, 1},
      .chosen = {{0, 1}, {0, 0}},
      .rows = {{11, 12}, {21, 22}},
@@ -170,14 +115,7 @@ static const struct example examples[] = {
      .sent = {{1, 1}, {2, 0}}},
     {"two batches in flat order",
      {1, 2},
-     SY_AXIS_1,
-     2,
-     SY_ORDER_FLAT,
-     2,
-     1,
-     2,
-     1,
-     false,
+     "axis=2 dim=2 order=1 B=2 E=2",
      {1, 0, 0, 1},
      .chosen = {{0, 1}, {0, 0}},
      .rows = {{11, 12}, {21, 22}},
@@ -185,46 +123,39 @@ static const struct example examples[] = {
      .results = {{11, ANY, 21, 22}, {ANY, 24, ANY, ANY}},
      .output = {{11, 24}, {21, 22}},
      .sent = {{1, 1}, {2, 0}}},
-    {"repeated, unused, nowhere, two holders", TWO_HOLDERS(false),
+    {"repeated, unused, nowhere, two holders", TWO_HOLDERS(""), .tokens = {{11, 0, 0, 22}, {11, 0, 21, 22}},
+     .results = {{11, ANY, ANY, 22, ANY, ANY, ANY, 88}, {11, ANY, ANY, 22, ANY, ANY, 42, ANY}},
+     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 1}, {1, 2}}},
+    {"two holders, the first serves", TWO_HOLDERS("replica=1 "), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 0}},
+     .results = {{11, ANY, ANY, 22, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, ANY, ANY, ANY, 42, ANY}},
+     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 1}}},
+    {"two holders, the first serves, local_reduce", TWO_HOLDERS("replica=1 local_reduce=1 "),
+     .tokens = {{11, 0, 0, 22}, {0, 0, 21, 0}}, .results = {{11, ANY, ANY, 110}, {ANY, ANY, 42, ANY}},
+     .output = {{11, 0, 0, 0}, {42, 0, 0, 110}}, .sent = {{1, 0}, {1, 1}}},
+    {"two holders, in turn", TWO_HOLDERS("replica=2 "), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
+     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
+     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},
+    {"two holders, by a hash", TWO_HOLDERS("replica=3 "), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
+     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
+     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},
+    {"two holders, balanced", TWO_HOLDERS("replica=4 "), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
+     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
+     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},
+    {"two holders, the nearest", TWO_HOLDERS("replica=5 "), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
+     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
+     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},
+    {"two holders, in turn, local_reduce", TWO_HOLDERS("replica=2 local_reduce=1 "),
+     .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}}, .results = {{11, ANY, ANY, 88}, {ANY, ANY, 42, 22}},
+     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},
+    {"two holders, codes", TWO_HOLDERS("coded=1 format=7 coded_results=1 "),
      .tokens = {{11, 0, 0, 22}, {11, 0, 21, 22}},
      .results = {{11, ANY, ANY, 22, ANY, ANY, ANY, 88}, {11, ANY, ANY, 22, ANY, ANY, 42, ANY}},
      .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 1}, {1, 2}}},
-    {"two holders, the first serves", TWO_HOLDERS(false), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 0}},
-     .results = {{11, ANY, ANY, 22, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, ANY, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 1}}, .replica = SY_A2A_REPLICA_FIRST},
-    {"two holders, the first serves, local_reduce", TWO_HOLDERS(true),
-     .tokens = {{11, 0, 0, 22}, {0, 0, 21, 0}}, .results = {{11, ANY, ANY, 110}, {ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 0, 0, 110}}, .sent = {{1, 0}, {1, 1}}, .replica = SY_A2A_REPLICA_FIRST},
-    {"two holders, in turn", TWO_HOLDERS(false), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
-     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}},
-     .replica = SY_A2A_REPLICA_ROUND_ROBIN},
-    {"two holders, by a hash", TWO_HOLDERS(false), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
-     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}, .replica = SY_A2A_REPLICA_HASH},
-    {"two holders, balanced", TWO_HOLDERS(false), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
-     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}},
-     .replica = SY_A2A_REPLICA_BALANCED},
-    {"two holders, the nearest", TWO_HOLDERS(false), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
-     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}, .replica = SY_A2A_REPLICA_LOCAL},
-    {"two holders, in turn, local_reduce", TWO_HOLDERS(true), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
-     .results = {{11, ANY, ANY, 88}, {ANY, ANY, 42, 22}}, .output = {{11, 0, 0, 0}, {42, 88, 0, 22}},
-     .sent = {{1, 0}, {1, 2}}, .replica = SY_A2A_REPLICA_ROUND_ROBIN},
-    {"two holders, codes", TWO_HOLDERS(false), .tokens = {{11, 0, 0, 22}, {11, 0, 21, 22}},
-     .results = {{11, ANY, ANY, 22, ANY, ANY, ANY, 88}, {11, ANY, ANY, 22, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 1}, {1, 2}}, .coded = true},
 };
 
 int mesh_example_count(void)
 {
     return (int)(sizeof examples / sizeof *examples);
-}
-
-const char *mesh_example_name(int number)
-{
-    return examples[number].name;
 }
 
 sy_mesh mesh_example_mesh(int number)
@@ -270,57 +201,32 @@ static unsigned char *scales_of(const int *values, int64_t n)
     return copy_of(scales, (size_t)n * 4);
 }
 
-static void make_coded(struct mesh_case *m, const struct example *ex)
+static void replace(unsigned char **data, unsigned char *by)
 {
-    m->coded = m->coded_results = sy_row_format_named("int8_token", &m->format) == SY_OK;
-    m->dense_type = SY_F32;
-    m->type = m->code_type = SY_I8;
-    m->plane_type[0] = SY_F32;
-    m->plane_width[0] = 1;
-    for (int d = 0; d < oracle_a2a_devices(&m->a2a); d++) {
-        m->dense[d] = m->rows[d];
-        m->rows[d] = codes_of(ex->rows[d], ex->batch * ex->seq);
-        m->planes[0][d] = scales_of(ex->rows[d], ex->batch * ex->seq);
-        free(m->results[d]);
-        m->results[d] = codes_of(ex->results[d], oracle_a2a_inputs(&m->a2a, d, ex->local_reduce));
-        m->scales[d] = scales_of(ex->results[d], oracle_a2a_inputs(&m->a2a, d, ex->local_reduce));
-    }
+    free(*data);
+    *data = by;
 }
 
 void mesh_example_make(struct mesh_case *m, int number)
 {
     const struct example *ex = &examples[number];
-    *m = (struct mesh_case){.a2a = {.mesh = ex->mesh,
-                                    .axis = ex->axis,
-                                    .dim = ex->dim,
-                                    .order = ex->order,
-                                    .align = 1,
-                                    .batch = ex->batch,
-                                    .seq = ex->seq,
-                                    .experts = ex->experts,
-                                    .replica = ex->replica,
-                                    .slots = ex->slots},
-                            .hidden = 2,
-                            .type = SY_F32,
-                            .index_type = SY_U16,
-                            .mask_type = SY_U8,
-                            .local_reduce = ex->local_reduce,
-                            .mapping_form = 1};
-    struct a2a_case *c = &m->a2a;
-    const int n_devices = oracle_a2a_devices(c);
-    const int64_t n = ex->batch * ex->seq;
-    m->mapping = copy_of(ex->mapping, (size_t)(ex->experts * n_devices) * 2);
-    c->mapping = m->mapping;
-    for (int d = 0; d < n_devices; d++) {
-        c->tokens[d] = n;
-        m->chosen[d] = copy_of(ex->chosen[d], (size_t)(n * ex->slots) * 8);
-        c->chosen[d] = m->chosen[d];
-        m->rows[d] = rows_of(ex->rows[d], n);
+    const struct a2a_case *c = &m->a2a;
+    char line[200];
+    snprintf(line, sizeof line, "%s H=2 type=1 mapping_form=1", ex->line);
+    mesh_case_line(m, ex->mesh, line);
+    memcpy(m->mapping, ex->mapping, (size_t)(c->experts * oracle_a2a_devices(c)) * sizeof *m->mapping);
+    for (int d = 0; d < oracle_a2a_devices(c); d++)
+        memcpy(m->chosen[d], ex->chosen[d], (size_t)(c->tokens[d] * c->slots) * sizeof *m->chosen[d]);
+    for (int d = 0; d < oracle_a2a_devices(c); d++) {
+        const int64_t n = c->tokens[d], results = oracle_a2a_inputs(c, d, m->local_reduce);
+        replace(m->coded ? &m->dense[d] : &m->rows[d], rows_of(ex->rows[d], n));
+        replace(&m->results[d], (m->coded ? codes_of : rows_of)(ex->results[d], results));
+        if (!m->coded)
+            continue;
+        replace(&m->rows[d], codes_of(ex->rows[d], n));
+        replace(&m->planes[0][d], scales_of(ex->rows[d], n));
+        replace(&m->scales[d], scales_of(ex->results[d], results));
     }
-    for (int d = 0; d < n_devices; d++)
-        m->results[d] = rows_of(ex->results[d], oracle_a2a_inputs(c, d, ex->local_reduce));
-    if (ex->coded)
-        make_coded(m, ex);
 }
 
 /* Is what the oracle wants of a tensor what was written by hand? */
@@ -343,16 +249,12 @@ bool mesh_example_agrees(const struct mesh_call *call, int number, char *why, si
     for (int i = 0; i < call->shards; i++) {
         const struct mesh_tensor *x = &call->tensors[MESH_TOKENS][i];
         const int d = call->first + i;
-        const int64_t n = ex->batch * ex->seq, total = n * oracle_a2a_group(c);
-        if (call->combines &&
-            !wants(x, ex->coded ? codes_of : rows_of, ex->output[d], n * ex->slots, why, why_bytes))
-            return false;
-        if (!call->combines &&
-            !wants(x, ex->coded ? codes_of : rows_of, ex->tokens[d], total, why, why_bytes))
-            return false;
-        if (ex->coded && !wants(&call->tensors[MESH_PLANE_TOKENS][i], scales_of,
-                                call->combines ? ex->output[d] : ex->tokens[d],
-                                call->combines ? n * ex->slots : total, why, why_bytes))
+        const int64_t rows = c->tokens[d] * (call->combines ? c->slots : oracle_a2a_group(c));
+        unsigned char *(*const make)(const int *values, int64_t n) = call->of->coded ? codes_of : rows_of;
+        const int *const values = call->combines ? ex->output[d] : ex->tokens[d];
+        if (!wants(x, make, values, rows, why, why_bytes) ||
+            (call->of->coded &&
+             !wants(&call->tensors[MESH_PLANE_TOKENS][i], scales_of, values, rows, why, why_bytes)))
             return false;
         for (int to = 0; to < oracle_a2a_devices(c); to++)
             if (oracle_a2a_rows(c, d, to) != ex->sent[d][to]) {

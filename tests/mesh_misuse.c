@@ -5,6 +5,7 @@ struct scene {
     sy_ctx *ctx;
     sy_comm *comm;
     bool guilty; /* this process makes the mistake */
+    int what;    /* of acts that have several */
     struct mesh_case of;
     struct mesh_call *call; /* a good one */
     char sentence[512];     /* of the mistake, where calls follow it */
@@ -19,6 +20,11 @@ static sy_status keep(struct scene *s, sy_status status)
 static sy_status dispatch(struct scene *s, sy_ctx *ctx)
 {
     return sy_all_to_all_dispatch(ctx, s->comm, &s->call->dispatch);
+}
+
+static sy_status dispatch_one(struct scene *s)
+{
+    return dispatch(s, s->ctx);
 }
 
 static sy_status no_context(struct scene *s)
@@ -67,11 +73,6 @@ static sy_status start_one_more(struct scene *s)
     return st == SY_OK ? sy_request_free(request) : st;
 }
 
-static sy_status too_many_requests(struct scene *s)
-{
-    return with_open(s, 2, start_one_more);
-}
-
 static sy_status alloc_one(struct scene *s)
 {
     void *data = NULL;
@@ -79,19 +80,9 @@ static sy_status alloc_one(struct scene *s)
     return st == SY_OK ? sy_comm_free(s->ctx, s->comm, data) : st;
 }
 
-static sy_status alloc_with_an_open_request(struct scene *s)
-{
-    return with_open(s, 1, alloc_one);
-}
-
 static sy_status reserve_some(struct scene *s)
 {
     return sy_comm_reserve(s->ctx, s->comm, 100000);
-}
-
-static sy_status reserve_with_an_open_request(struct scene *s)
-{
-    return with_open(s, 2, reserve_some);
 }
 
 static sy_status alloc_without_a_place(struct scene *s)
@@ -115,7 +106,7 @@ static sy_status reserve_without_a_context(struct scene *s)
 }
 
 /* Frees one of two pieces, the guilty process something else; then both. */
-static sy_status free_instead(struct scene *s, int what)
+static sy_status free_instead(struct scene *s)
 {
     void *data[2] = {NULL, NULL};
     int other = 0;
@@ -123,41 +114,10 @@ static sy_status free_instead(struct scene *s, int what)
         sy_comm_alloc(s->ctx, s->comm, 200, &data[1]) != SY_OK)
         return SY_ERR_COMM;
     void *const wrong[] = {&other, (unsigned char *)data[0] + 64, data[1], NULL};
-    const sy_status st = keep(s, sy_comm_free(s->ctx, s->comm, s->guilty ? wrong[what] : data[0]));
+    const sy_status st = keep(s, sy_comm_free(s->ctx, s->comm, s->guilty ? wrong[s->what] : data[0]));
     const bool freed =
         sy_comm_free(s->ctx, s->comm, data[0]) == SY_OK && sy_comm_free(s->ctx, s->comm, data[1]) == SY_OK;
     return freed ? st : SY_ERR_UNSUPPORTED;
-}
-
-static sy_status free_of_a_wrong_pointer(struct scene *s)
-{
-    return free_instead(s, 0);
-}
-
-static sy_status free_of_the_middle(struct scene *s)
-{
-    return free_instead(s, 1);
-}
-
-static sy_status free_of_other_memory(struct scene *s)
-{
-    return free_instead(s, 2);
-}
-
-static sy_status free_of_nothing(struct scene *s)
-{
-    return free_instead(s, 3);
-}
-
-static sy_status alloc_against_dispatch(struct scene *s)
-{
-    void *data = NULL;
-    return s->guilty ? sy_comm_alloc(s->ctx, s->comm, 100, &data) : dispatch(s, s->ctx);
-}
-
-static sy_status dispatch_against_reserve(struct scene *s)
-{
-    return s->guilty ? dispatch(s, s->ctx) : sy_comm_reserve(s->ctx, s->comm, 100);
 }
 
 static sy_status combine_against_free(struct scene *s)
@@ -173,22 +133,15 @@ static sy_status combine_against_free(struct scene *s)
     return freed == SY_OK ? st : SY_ERR_UNSUPPORTED;
 }
 
-static sy_status a_rejected_dispatch(struct scene *s)
+static sy_status reject(struct scene *s)
 {
-    return s->guilty ? sy_comm_reject(s->ctx, s->comm, SY_ERR_DTYPE, "binding: x is a list, want an array")
-                     : dispatch(s, s->ctx);
-}
-
-static sy_status a_rejected_alloc(struct scene *s)
-{
-    void *data = NULL;
-    return s->guilty ? sy_comm_reject(s->ctx, s->comm, SY_ERR_VALUE, "binding: shape is 'x', want numbers")
-                     : sy_comm_alloc(s->ctx, s->comm, 100, &data);
-}
-
-static sy_status a_rejection_that_is_none(struct scene *s)
-{
-    return s->guilty ? sy_comm_reject(s->ctx, s->comm, SY_OK, "all is well") : dispatch(s, s->ctx);
+    static const struct {
+        sy_status status;
+        const char *words;
+    } rejections[] = {{SY_ERR_DTYPE, "binding: x is a list, want an array"},
+                      {SY_ERR_VALUE, "binding: shape is 'x', want numbers"},
+                      {SY_OK, "all is well"}};
+    return sy_comm_reject(s->ctx, s->comm, rejections[s->what].status, rejections[s->what].words);
 }
 
 /* The guilty process starts the same requests in another order. The second is rejected, too. */
@@ -336,7 +289,9 @@ struct misuse {
     sy_status first;      /* where device 0 is guilty; 0: the same */
     const char
         *says; /* %d: the guilty device; NULL: of a call that is wrong this device, else that they disagree */
-    sy_status (*act)(struct scene *s); /* NULL: the call is made */
+    sy_status (*act)(struct scene *s);     /* NULL: the call is made */
+    sy_status (*instead)(struct scene *s); /* of the guilty process */
+    int open, what; /* requests during the act, which the guilty process keeps; which act */
 };
 
 /* Of each kind of mistake one: tests/case has all of them on a mesh in one process. Every tensor has another size, so that a
@@ -445,13 +400,12 @@ static const struct misuse misuses[] = {
     {"no place for the request", NULL, SY_ERR_NULL,
      .says = "request of device %d is NULL, want a place for the request", .act = no_place_for_the_request},
     {"too many requests", NULL, SY_ERR_STATE, .says = "comm of device %d has 2 open requests, want fewer",
-     .act = too_many_requests},
+     .open = 2, .act = start_one_more},
     {"alloc with an open request", NULL, SY_ERR_STATE,
-     .says = "sy_comm_alloc: comm of device %d has 1 open requests, want none",
-     .act = alloc_with_an_open_request},
+     .says = "sy_comm_alloc: comm of device %d has 1 open requests, want none", .open = 1, .act = alloc_one},
     {"reserve with open requests", NULL, SY_ERR_STATE,
-     .says = "sy_comm_reserve: comm of device %d has 2 open requests, want none",
-     .act = reserve_with_an_open_request},
+     .says = "sy_comm_reserve: comm of device %d has 2 open requests, want none", .open = 2,
+     .act = reserve_some},
     {"alloc without a place", NULL, SY_ERR_NULL, .says = "data of device %d is NULL",
      .act = alloc_without_a_place},
     {"alloc without a context", NULL, SY_ERR_NULL, .says = "ctx of device %d is NULL",
@@ -459,25 +413,25 @@ static const struct misuse misuses[] = {
     {"reserve without a context", NULL, SY_ERR_NULL, .says = "ctx of device %d is NULL",
      .act = reserve_without_a_context},
     {"free of a wrong pointer", NULL, SY_ERR_STATE, .says = "data of device %d is not memory of",
-     .act = free_of_a_wrong_pointer},
+     .act = free_instead},
     {"free of the middle", NULL, SY_ERR_STATE, .says = "data of device %d is not memory of",
-     .act = free_of_the_middle},
+     .act = free_instead, .what = 1},
     {"free of other memory", NULL, SY_ERR_MISMATCH, .says = "disagree about which memory to free",
-     .act = free_of_other_memory},
+     .act = free_instead, .what = 2},
     {"free of nothing", NULL, SY_ERR_MISMATCH, .says = "disagree about which memory to free",
-     .act = free_of_nothing},
+     .act = free_instead, .what = 3},
     {"alloc against dispatch", NULL, SY_ERR_MISMATCH, .says = "disagree about which operator",
-     .act = alloc_against_dispatch},
+     .act = dispatch_one, .instead = alloc_one},
     {"dispatch against reserve", NULL, SY_ERR_MISMATCH, .says = "disagree about which operator",
-     .act = dispatch_against_reserve},
+     .act = reserve_some, .instead = dispatch_one},
     {"combine against free", NULL, SY_ERR_MISMATCH, .says = "disagree about which operator",
      .act = combine_against_free},
     {"a rejected dispatch", NULL, SY_ERR_DTYPE, .says = "binding: x is a list, want an array",
-     .act = a_rejected_dispatch},
-    {"a rejected alloc", NULL, SY_ERR_VALUE, .says = "binding: shape is 'x', want numbers",
-     .act = a_rejected_alloc},
+     .act = dispatch_one, .instead = reject},
+    {"a rejected alloc", NULL, SY_ERR_VALUE, .says = "binding: shape is 'x', want numbers", .act = alloc_one,
+     .instead = reject, .what = 1},
     {"a rejection that is none", NULL, SY_ERR_VALUE, .says = "status of device %d is 0, want an error",
-     .act = a_rejection_that_is_none},
+     .act = dispatch_one, .instead = reject, .what = 2},
 };
 
 int mesh_misuse_count(void)
@@ -512,7 +466,8 @@ bool run_mesh_misuse(sy_ctx *ctx, sy_comm *comm, int number, int guilty, char *s
 {
     const struct misuse *const row = &misuses[number];
     const sy_status want = guilty == 0 && row->first != SY_OK ? row->first : row->want;
-    struct scene s = {.ctx = ctx, .comm = comm, .guilty = sy_comm_first_device(comm) == guilty};
+    struct scene s = {
+        .ctx = ctx, .comm = comm, .guilty = sy_comm_first_device(comm) == guilty, .what = row->what};
     char says[200], after[300] = "", line[200];
     snprintf(line, sizeof line, "%s %s", s.guilty && row->words != NULL ? row->words : "",
              row->line != NULL ? row->line : MESH_DISPATCH);
@@ -522,7 +477,10 @@ bool run_mesh_misuse(sy_ctx *ctx, sy_comm *comm, int number, int guilty, char *s
         apply(s.call, &row->edits[i]);
     if (!s.guilty)
         apply(s.call, &row->others);
-    const sy_status status = row->act != NULL ? row->act(&s) : mesh_call_run(ctx, comm, s.call);
+    sy_status (*const act)(struct scene * s) = s.guilty && row->instead != NULL ? row->instead : row->act;
+    const sy_status status = act == NULL     ? mesh_call_run(ctx, comm, s.call)
+                             : row->open > 0 ? with_open(&s, row->open, act)
+                                             : act(&s);
     if (s.sentence[0] == '\0')
         keep(&s, status);
     /* A call without a context leaves its sentence to the others. */

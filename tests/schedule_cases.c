@@ -111,35 +111,6 @@ static bool free_one(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t w
     return all.good;
 }
 
-/* Four requests of any kind are open. Each device chooses by itself which of them makes place for the next. */
-static bool mix(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
-{
-    enum { LAST = 160 };
-    struct mesh_case m[MOST];
-    struct mesh_call *calls[MOST];
-    sy_request *requests[MOST];
-    bool good = true;
-    for (int number = 0; number < LAST + MOST; number++) {
-        const int k = number < MOST || number >= LAST ? number % MOST
-                                                      : (number * (1 + 2 * (device % 2)) + device) % MOST;
-        if (number >= MOST) {
-            const sy_status status = sy_request_free(requests[k]);
-            if (good && status != SY_OK)
-                snprintf(why, why_bytes, "before request %d: %s", number, sy_ctx_error(ctx));
-            good = good && status == SY_OK && mesh_call_check(calls[k], why, why_bytes);
-            mesh_call_free(calls[k]);
-            mesh_case_free(&m[k]);
-        }
-        if (number >= LAST)
-            continue;
-        mesh_case_random(&m[k], sy_comm_mesh(comm), 1000 + number);
-        calls[k] =
-            number % 3 == 0 ? mesh_combine_new(comm, &m[k], NULL) : mesh_dispatch_new(comm, &m[k], NULL);
-        good = mesh_call_start(ctx, comm, calls[k], &requests[k]) == SY_OK && good;
-    }
-    return good;
-}
-
 /* A and B fill the same routing, B when A is ROUTED and its rows are still on their way. C takes the place of B. */
 static bool fill_again(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
@@ -201,14 +172,8 @@ static bool fill_in_vain(int device, sy_ctx *ctx, sy_comm *comm, char *why, size
 /* Plain calls, one after the other. */
 static bool call_in_turn(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
-    char one[300];
-    bool good = true;
+    const bool good = run_mesh_cases(ctx, comm, why, why_bytes);
     (void)device;
-    for (int i = 0; i < mesh_case_count(sy_comm_mesh(comm)); i++)
-        if (!run_mesh_case(ctx, comm, i, one, sizeof one) && good) {
-            good = false; /* and go on, as the others do */
-            snprintf(why, why_bytes, "%s", one);
-        }
     if (good && sy_comm_shares_memory(comm))
         snprintf(why, why_bytes, "memory is still shared");
     return good && !sy_comm_shares_memory(comm);
@@ -252,11 +217,6 @@ const struct schedule_case schedule_cases[] = {
     {"a routing filled again, shared memory", 2, SHARED(3), .doubt = 2, .work = fill_again},
     {"a routing filled in vain", 2, MESSAGES(4), .doubt = 2, .work = fill_in_vain},
     {"a routing filled in vain, shared memory", 2, SHARED(4), .doubt = 2, .work = fill_in_vain},
-    {"four of any kind", 3, MESSAGES(4), .work = mix},
-    {"four of any kind, packed", 3, MESSAGES(4, .pack = true), .work = mix},
-    {"four of any kind, shared memory", 3, SHARED(4), .work = mix},
-    {"four of any kind, shared memory ends at once", 3, SHARED(4), .fail_share_from = 1, .work = mix},
-    {"four of any kind, shared memory ends", 3, SHARED(4), .fail_share_from = 2, .work = mix},
     {"calls in turn, shared memory ends at once", 3, SHARED(0), .fail_share_from = 1, IN_TURN},
     {"calls in turn, shared memory ends", 3, SHARED(0), .fail_share_from = 2, IN_TURN},
     {"calls in turn, shared memory ends on one device", 3, SHARED(0), .fail_share_from = 2,

@@ -157,9 +157,8 @@ static void one_comes_late(struct trial *t, int device, sy_ctx *ctx, sy_comm *co
         pthread_barrier_wait(&t->all);
 }
 
-static void no_process_answers(void **state)
+TEST(no_process_answers)
 {
-    (void)state;
     struct trial t = {.comm = {.timeout_ms = 100}, .act = one_comes_late, .broken = true};
     run_trial(&t);
     assert_int_equal(t.status[0], SY_ERR_TIMEOUT);
@@ -183,9 +182,8 @@ static void wait_in_vain(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm
     pthread_barrier_wait(&t->all);
 }
 
-static void no_process_comes_for_memory(void **state)
+TEST(no_process_comes_for_memory)
 {
-    (void)state;
     for (int kind = 0; kind < 4; kind++) {
         struct trial t = {.transport = {.shared = true},
                           .comm = {.timeout_ms = 100},
@@ -255,9 +253,8 @@ static void call_without_both(struct trial *t, int device, sy_ctx *ctx, sy_comm 
     call_without_memory(t, device, ctx, comm);
 }
 
-static void memory_for_messages_fails(void **state)
+TEST(memory_for_messages_fails)
 {
-    (void)state;
     int failures = 0;
     for (int kind = 0; kind < 2 * D; kind++)
         for (int n = 1; n < 12; n++) { /* without memory for the lists of a segment the call goes on */
@@ -287,9 +284,8 @@ static void cases_without_sharing(struct trial *t, int device, sy_ctx *ctx, sy_c
     }
 }
 
-static void shared_memory_fails(void **state)
+TEST(shared_memory_fails)
 {
-    (void)state;
     struct trial t = {.transport = {.shared = true}, .act = cases_without_sharing};
     run_trial(&t);
     for (int d = 0; d < D; d++)
@@ -298,9 +294,8 @@ static void shared_memory_fails(void **state)
 }
 
 /* A comm that cannot be made gives back what it took. */
-static void creation_fails(void **state)
+TEST(creation_fails)
 {
-    (void)state;
     int failures = 0;
     const struct threads_options plain = {.shared = false};
     for (bool made = false; !made; failures += !made) {
@@ -331,9 +326,8 @@ static void creation_fails(void **state)
     assert_true(failures > 0);
 }
 
-static void transports_that_are_incomplete(void **state)
+TEST(transports_that_are_incomplete)
 {
-    (void)state;
     const struct threads_options shared = {.shared = true};
     struct threads_hub *hub = threads_hub_new((sy_mesh){1, D}, &shared);
     const sy_transport good = threads_transport(hub, 0);

@@ -208,7 +208,7 @@ static void seal(void *header)
 }
 
 /* Headers in order that name memory that is not there, or too much of it. */
-static void memory_that_is_not_there(void **state)
+TEST(memory_that_is_not_there)
 {
     static const struct {
         size_t byte;
@@ -225,7 +225,6 @@ static void memory_that_is_not_there(void **state)
                    {offsetof(struct syi_header, capacity) + 3, 0x40, true, true, false},
                    {offsetof(struct syi_header, tokens) + 3, 0x40, true, false, true},
                    {offsetof(struct syi_header, tokens) + 3, 0x40, false, false, true}};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(damages); i++) {
         struct mesh_case m;
         case_for(&m, damages[i].ragged);
@@ -276,13 +275,12 @@ static bool spoil_starts(struct team *team, int device, sy_ctx *ctx, sy_comm *co
     return good;
 }
 
-static void starts_are_damaged(void **state)
+TEST(starts_are_damaged)
 {
     static const struct way brief = {"shared memory", {.shared = true}, {.timeout_ms = 500}};
     struct mesh_case m;
     struct damage d = {.device = 1, .of = &m};
     struct team team = {.way = &brief, .mesh = {1, 2}, .work = spoil_starts, .user = &d};
-    (void)state;
     case_for(&m, false);
     pthread_barrier_init(&d.damaged, NULL, 2);
     run_team(&team);

@@ -37,15 +37,9 @@ static void run_on_meshes(const struct way *way,
 
 static bool all_cases(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
-    char one[400];
-    bool good = true;
+    (void)team;
     (void)device;
-    for (int i = 0; i < mesh_case_count(team->mesh); i++)
-        if (!run_mesh_case(ctx, comm, i, one, sizeof one) && good) {
-            good = false; /* and go on, as the others do */
-            snprintf(why, why_bytes, "%s", one);
-        }
-    return good;
+    return run_mesh_cases(ctx, comm, why, why_bytes);
 }
 
 static void cases(void **state)
@@ -116,9 +110,8 @@ static bool count_bytes(struct team *team, int device, sy_ctx *ctx, sy_comm *com
     return good;
 }
 
-static void bytes_on_the_wire(void **state)
+TEST(bytes_on_the_wire)
 {
-    (void)state;
     static const int by_message[] = {0, 2, 3, 4};
     for (size_t w = 0; w < COUNT_OF(by_message); w++)
         for (size_t i = 0; i < COUNT_OF(meshes); i++) {
@@ -140,9 +133,8 @@ static bool cut_messages(struct team *team, int device, sy_ctx *ctx, sy_comm *co
         m.num_links = links[i];
         struct mesh_call *call = mesh_dispatch_new(comm, &m, NULL);
         const int64_t before = threads_count(team->hub, device).messages;
-        good = mesh_call_run(ctx, comm, call) == SY_OK && mesh_call_check(call, why, why_bytes) && good;
+        good = mesh_call_right(ctx, comm, call, why, why_bytes) && good;
         messages[i] = threads_count(team->hub, device).messages - before;
-        mesh_call_free(call);
         mesh_case_free(&m);
     }
     const int64_t longest = threads_count(team->hub, device).longest;
@@ -153,9 +145,8 @@ static bool cut_messages(struct team *team, int device, sy_ctx *ctx, sy_comm *co
            (team->way->comm.chunk_bytes == 0 || longest <= 512);
 }
 
-static void messages_are_cut(void **state)
+TEST(messages_are_cut)
 {
-    (void)state;
     for (int w = 0; w < 5; w += 4) {
         struct team team = {.way = &ways[w], .mesh = {1, 2}, .work = cut_messages};
         run_team(&team);
@@ -227,14 +218,13 @@ static bool own_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *comm
             memcpy((unsigned char *)memory + 8, x->mem, x->bytes);
             call->fields[MESH_INPUT][0].data = (unsigned char *)memory + 8;
         }
-        if (mesh_call_run(ctx, comm, call) != SY_OK) {
+        char one[400];
+        if (!mesh_call_right(ctx, comm, call, one, sizeof one)) {
             if (good)
-                snprintf(why, why_bytes, "case %d: %s", number, sy_ctx_error(ctx));
+                snprintf(why, why_bytes, "case %d: %s", number, one);
             good = false;
         }
-        good = good && mesh_call_check(call, why, why_bytes);
         good = sy_comm_free(ctx, comm, memory) == SY_OK && good;
-        mesh_call_free(call);
         mesh_case_free(&m);
     }
     return good;
@@ -287,9 +277,8 @@ static bool lose_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *com
     return run_mesh_case(ctx, comm, 1, why, why_bytes) && !sy_comm_shares_memory(comm) && good;
 }
 
-static void sharing_ends(void **state)
+TEST(sharing_ends)
 {
-    (void)state;
     for (int kind = 0; kind < 3; kind++) { /* dispatch, slots, sum */
         struct team team = {.way = &ways[1], .mesh = {1, 2}, .work = lose_memory, .kind = kind};
         run_team(&team);
@@ -306,9 +295,8 @@ static bool describe(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, 
            sy_comm_shares_memory(comm) == (team->way->transport.shared && !team->way->comm.no_shared);
 }
 
-static void comms_describe_themselves(void **state)
+TEST(comms_describe_themselves)
 {
-    (void)state;
     for (size_t w = 0; w < COUNT_OF(ways); w++) {
         struct team team = {.way = &ways[w], .mesh = {2, 2}, .work = describe};
         run_team(&team);

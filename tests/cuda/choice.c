@@ -128,12 +128,11 @@ static void choose(sy_ctx *ctx, const char *line, struct syc_chosen *chosen)
     expect_status(ctx, syi_why(ctx, &syi_op_sample, &args, sizeof args, chosen), SY_OK);
 }
 
-static void lines_of_the_benchmark(void **state)
+TEST(lines_of_the_benchmark)
 {
     const sy_ctx_options options = {.device = {kDLCUDA, 0},
                                     .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
     sy_ctx *ctx = NULL;
-    (void)state;
     if (sy_ctx_create(&ctx, &options) != SY_OK)
         skip_because("there is no CUDA device here");
     for (size_t i = 0; i < COUNT_OF(lines); i++) {

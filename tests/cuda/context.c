@@ -41,9 +41,8 @@ static void prepare(struct call *c, int32_t position)
 
 static const char sentence[] = "kv_slots: position of token 1 is 9, want 0 or more and below 4 (INDEX_RANGE)";
 
-static void a_fault_is_kept_until_it_is_read(void **state)
+TEST(a_fault_is_kept_until_it_is_read)
 {
-    (void)state;
     sy_ctx *ctx = make(false);
     struct call good, bad;
     prepare(&good, 2);
@@ -65,9 +64,8 @@ static void a_fault_is_kept_until_it_is_read(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void synchronous_calls_return_their_own_status(void **state)
+TEST(synchronous_calls_return_their_own_status)
 {
-    (void)state;
     sy_ctx *ctx = make(true);
     struct call good, bad;
     prepare(&good, 2);
@@ -78,9 +76,8 @@ static void synchronous_calls_return_their_own_status(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void devices(void **state)
+TEST(devices)
 {
-    (void)state;
     sy_ctx *ctx = make(true);
     struct call c;
     sy_device_info info;
@@ -100,9 +97,8 @@ static void devices(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void lent_memory_is_that_of_the_device(void **state)
+TEST(lent_memory_is_that_of_the_device)
 {
-    (void)state;
     sy_ctx *ctx = make(true);
     static _Alignas(64) char host[64];
     void *lent = NULL;
@@ -120,9 +116,8 @@ static void lent_memory_is_that_of_the_device(void **state)
 }
 
 /* Keys of this backend have 31 bits: the most experts are one too many, whatever memory there is. */
-static void the_most_experts_are_too_many(void **state)
+TEST(the_most_experts_are_too_many)
 {
-    (void)state;
     sy_ctx *ctx = make(true);
     static char memory[1];
     const int64_t one[] = {1, 1}, all[] = {INT32_MAX, 1};
@@ -151,9 +146,8 @@ static void keep(void *user, const sy_trace *trace)
 }
 
 /* The emulated clock counts launches: kv_slots has two. */
-static void a_trace_has_the_time_of_the_device(void **state)
+TEST(a_trace_has_the_time_of_the_device)
 {
-    (void)state;
     sy_ctx *ctx = NULL;
     sy_trace heard = {0};
     struct call c;
@@ -189,9 +183,8 @@ static void a_trace_has_the_time_of_the_device(void **state)
 }
 
 /* The call reads single numbers of the host: what they are when its kernels run does not matter. */
-static void numbers_of_the_host(void **state)
+TEST(numbers_of_the_host)
 {
-    (void)state;
     sy_ctx *ctx = make(false);
     float logits[2][4] = {{0, 3, 2, 1}, {4, 0, 1, 2}};
     int64_t token[2] = {-7, -7}, cpu[2] = {0}, shape[2] = {2, 4};

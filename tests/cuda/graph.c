@@ -3,38 +3,15 @@
  * and faults are those of the CPU. On the device of SWITCHYARD_TEST_CUDA_LIBRARY, or of the library that is found: a capture
  * itself rejects what allocates or waits, and the emulator counts it in other calls, too.
  */
-#include "cuda/cuda.h"
-#include "support.h"
+#include "twin.h"
 
-#include <dlfcn.h>
+#include "cuda/cuda.h"
+
 #include <pthread.h>
 
-static sy_ctx *make(void)
+static bool is_emulated(void)
 {
-    sy_ctx *ctx = NULL;
-    const sy_ctx_options options = {.device = {kDLCUDA, 0},
-                                    .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
-    if (sy_ctx_create(&ctx, &options) != SY_OK)
-        skip_because("there is no CUDA device here");
-    return ctx;
-}
-
-/* What the emulator counts: memory taken or given back, waits, events made. NULL on a real device. */
-static unsigned long (*counter(void))(void)
-{
-    const char *const name = getenv("SWITCHYARD_TEST_CUDA_LIBRARY");
-    void *const library = name != NULL ? dlopen(name, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    unsigned long (*count)(void) = NULL;
-    if (library == NULL)
-        return NULL;
-    *(void **)&count = dlsym(library, "emulator_slow_calls");
-    dlclose(library);
-    return count;
-}
-
-static bool emulated(void)
-{
-    return counter() != NULL;
+    return emulated("emulator_slow_calls") != NULL;
 }
 
 /* ---- A decode step ---------------------------------------------------------------------------------------- */
@@ -55,7 +32,7 @@ enum {
     DRAFTS = 6, /* rows of requests with drafts */
     W = 8
 };
-enum tensors {
+enum tensor_number {
     LOGITS,
     BIAS,
     TOKENS,
@@ -94,79 +71,29 @@ enum tensors {
     RANK,
     N_TENSORS
 };
-static const struct {
-    sy_type type;
-    int64_t rows, columns; /* columns 0: a vector */
-} described[N_TENSORS] = {
-    [LOGITS] = {SY_TYPE_F32, T, E},      [BIAS] = {SY_TYPE_F32, E, 0},
-    [TOKENS] = {SY_TYPE_BF16, T, H},     [CACHE] = {SY_TYPE_F16, BLOCKS *S, D},
-    [ROWS] = {SY_TYPE_F16, T, D},        [SLOTS] = {SY_TYPE_I32, T, 0},
-    [TABLE] = {SY_TYPE_I32, B, COLUMNS}, [INDICES] = {SY_TYPE_I32, B, PICKS},
-    [WORDS] = {SY_TYPE_F32, B, V},       [TOP_K] = {SY_TYPE_I32, B, 0},
-    [TOP_P] = {SY_TYPE_F32, B, 0},       [SEED] = {SY_TYPE_I64, B, 0},
-    [INDPTR] = {SY_TYPE_I32, B + 1, 0},  [OVERRIDDEN] = {SY_TYPE_I32, N, 0},
-    [OVERRIDE] = {SY_TYPE_F32, N, 0},    [IDS] = {SY_TYPE_I32, T, K},
-    [WEIGHTS] = {SY_TYPE_F32, T, K},     [MAP] = {SY_TYPE_BOOL, T, E},
-    [PROBS] = {SY_TYPE_BF16, T, E},      [PERMUTED] = {SY_TYPE_BF16, T *K, H},
-    [SORTED] = {SY_TYPE_I32, T *K, 0},   [PERMUTED_PROBS] = {SY_TYPE_BF16, T *K, 0},
-    [BACK] = {SY_TYPE_BF16, T, H},       [DENSE] = {SY_TYPE_F16, B *PICKS, D},
-    [CHOSEN] = {SY_TYPE_I64, B, 0},      [KEPT] = {SY_TYPE_I32, B, 0},
-    [LOGPROB] = {SY_TYPE_F32, B, 0},     [AFTER] = {SY_TYPE_BF16, DRAFTS, W},
-    [CU_LENS] = {SY_TYPE_I32, B + 1, 0}, [DRAFT] = {SY_TYPE_I32, DRAFTS, 0},
-    [PARENT] = {SY_TYPE_I32, DRAFTS, 0}, [VERIFIED] = {SY_TYPE_I64, DRAFTS, 0},
-    [PATH] = {SY_TYPE_I32, DRAFTS, 0},   [COUNT] = {SY_TYPE_I32, B, 0},
-    [RANK] = {SY_TYPE_I32, DRAFTS, 0},
+static const struct described described[N_TENSORS] = {
+    [LOGITS] = {SY_TYPE_F32, {T, E}},      [BIAS] = {SY_TYPE_F32, {E}},
+    [TOKENS] = {SY_TYPE_BF16, {T, H}},     [CACHE] = {SY_TYPE_F16, {BLOCKS * S, D}},
+    [ROWS] = {SY_TYPE_F16, {T, D}},        [SLOTS] = {SY_TYPE_I32, {T}},
+    [TABLE] = {SY_TYPE_I32, {B, COLUMNS}}, [INDICES] = {SY_TYPE_I32, {B, PICKS}},
+    [WORDS] = {SY_TYPE_F32, {B, V}},       [TOP_K] = {SY_TYPE_I32, {B}},
+    [TOP_P] = {SY_TYPE_F32, {B}},          [SEED] = {SY_TYPE_I64, {B}},
+    [INDPTR] = {SY_TYPE_I32, {B + 1}},     [OVERRIDDEN] = {SY_TYPE_I32, {N}},
+    [OVERRIDE] = {SY_TYPE_F32, {N}},       [IDS] = {SY_TYPE_I32, {T, K}},
+    [WEIGHTS] = {SY_TYPE_F32, {T, K}},     [MAP] = {SY_TYPE_BOOL, {T, E}},
+    [PROBS] = {SY_TYPE_BF16, {T, E}},      [PERMUTED] = {SY_TYPE_BF16, {T * K, H}},
+    [SORTED] = {SY_TYPE_I32, {T * K}},     [PERMUTED_PROBS] = {SY_TYPE_BF16, {T * K}},
+    [BACK] = {SY_TYPE_BF16, {T, H}},       [DENSE] = {SY_TYPE_F16, {B, PICKS, D}},
+    [CHOSEN] = {SY_TYPE_I64, {B}},         [KEPT] = {SY_TYPE_I32, {B}},
+    [LOGPROB] = {SY_TYPE_F32, {B}},        [AFTER] = {SY_TYPE_BF16, {DRAFTS, W}},
+    [CU_LENS] = {SY_TYPE_I32, {B + 1}},    [DRAFT] = {SY_TYPE_I32, {DRAFTS}},
+    [PARENT] = {SY_TYPE_I32, {DRAFTS}},    [VERIFIED] = {SY_TYPE_I64, {DRAFTS}},
+    [PATH] = {SY_TYPE_I32, {DRAFTS}},      [COUNT] = {SY_TYPE_I32, {B}},
+    [RANK] = {SY_TYPE_I32, {DRAFTS}},
 };
-
-/* All tensors behind each other, in memory of the CPU or at the same places of the device's. */
-struct step {
-    unsigned char *memory;
-    size_t bytes;
-    int64_t shape[N_TENSORS][3];
-    DLTensor tensor[N_TENSORS];
-};
-
-static void lay_out(struct step *s)
-{
-    s->bytes = 0;
-    for (int i = 0; i < N_TENSORS; i++) {
-        const int64_t rows = described[i].rows, columns = described[i].columns;
-        memcpy(s->shape[i], (int64_t[]){rows, columns, 0}, sizeof s->shape[i]);
-        if (i == DENSE)
-            memcpy(s->shape[i], (int64_t[]){B, PICKS, D}, sizeof s->shape[i]);
-        s->tensor[i] = sy_tensor(s->memory + s->bytes, sy_dtype(described[i].type),
-                                 i == DENSE    ? 3
-                                 : columns > 0 ? 2
-                                               : 1,
-                                 s->shape[i]);
-        s->bytes +=
-            ((size_t)(rows * (columns > 0 ? columns : 1)) * type_bytes(sy_dtype(described[i].type)) + 63) /
-            64 * 64;
-    }
-}
-
-static void on_host(struct step *s)
-{
-    s->memory = NULL;
-    lay_out(s);
-    s->memory = malloc(s->bytes);
-    lay_out(s);
-}
-
-static void on_device(sy_ctx *ctx, struct step *s)
-{
-    void *memory;
-    s->memory = NULL;
-    lay_out(s);
-    expect_status(ctx, sy_device_alloc(ctx, s->bytes, &memory), SY_OK);
-    s->memory = memory;
-    lay_out(s);
-    for (int i = 0; i < N_TENSORS; i++)
-        s->tensor[i].device = (DLDevice){kDLCUDA, 0};
-}
 
 /* Route, permute and back, store rows in a cache, gather from it, sample, verify drafts: until one is rejected. */
-static sy_status run(sy_ctx *ctx, struct step *s)
+static sy_status run(sy_ctx *ctx, struct tensors *s)
 {
     const DLTensor *const t = s->tensor;
     sy_status st = sy_moe_route(ctx, &(sy_moe_route_args){.logits = &t[LOGITS],
@@ -230,12 +157,12 @@ static sy_status run(sy_ctx *ctx, struct step *s)
     return st;
 }
 
-static void put_i32(struct step *s, int tensor, int64_t i, int64_t value)
+static void put_i32(struct tensors *s, int tensor, int64_t i, int64_t value)
 {
     memcpy((int32_t *)s->tensor[tensor].data + i, &(int32_t){(int32_t)value}, 4);
 }
 
-static void put_f32(struct step *s, int tensor, int64_t n, uint64_t *rng, int64_t steps)
+static void put_f32(struct tensors *s, int tensor, int64_t n, uint64_t *rng, int64_t steps)
 {
     const int64_t half = steps / 2;
     for (int64_t i = 0; i < n; i++) /* with ties */
@@ -243,7 +170,7 @@ static void put_f32(struct step *s, int tensor, int64_t n, uint64_t *rng, int64_
 }
 
 /* Rows of no request and the roots of the others keep any numbers; few tokens are likely, so that drafts are accepted. */
-static void fill_drafts(struct step *s, uint64_t *rng)
+static void fill_drafts(struct tensors *s, uint64_t *rng)
 {
     const int64_t end = rng_below(rng, DRAFTS + 1), second = rng_below(rng, end + 1);
     put_i32(s, CU_LENS, 0, 0);
@@ -261,7 +188,7 @@ static void fill_drafts(struct step *s, uint64_t *rng)
 }
 
 /* New valid contents; outputs are filled with a pattern. */
-static void fill(struct step *s, uint64_t *rng)
+static void fill(struct tensors *s, uint64_t *rng)
 {
     rng_fill(rng, s->memory, s->bytes);
     unsigned char *const outputs = s->tensor[N_INPUTS].data;
@@ -291,7 +218,7 @@ static void fill(struct step *s, uint64_t *rng)
 }
 
 /* One bad number, for one of the four operators whose contents are not made by the step itself. */
-static void spoil(struct step *s, uint64_t *rng)
+static void spoil(struct tensors *s, uint64_t *rng)
 {
     const int64_t value = rng_below(rng, 2) ? INT32_MAX : -2;
     switch (rng_below(rng, 5)) {
@@ -316,7 +243,7 @@ static void spoil(struct step *s, uint64_t *rng)
 /* A step on the device that is launched by `launch`, and the same on the CPU: bytes, status and sentence. */
 struct twin {
     sy_ctx *ctx, *cpu;
-    struct step device, host, back;
+    struct tensors device, host, back;
     void *graph;
     int accepted;       /* requests with a draft that was */
     char problem[1200]; /* "": none; threads cannot fail a test */
@@ -324,10 +251,10 @@ struct twin {
 
 static void twin_open(struct twin *w)
 {
-    *w = (struct twin){.ctx = make(), .cpu = test_ctx(1, NULL)};
-    on_device(w->ctx, &w->device);
-    on_host(&w->host);
-    on_host(&w->back);
+    *w = (struct twin){.ctx = device_ctx(0), .cpu = test_ctx(1, NULL)};
+    tensors_open(&w->device, w->ctx, 0, described, N_TENSORS);
+    tensors_open(&w->host, w->cpu, -1, described, N_TENSORS);
+    tensors_open(&w->back, w->cpu, -1, described, N_TENSORS);
 }
 
 static void twin_capture(struct twin *w)
@@ -345,9 +272,9 @@ static void twin_close(struct twin *w)
 {
     if (w->graph != NULL)
         syi_graph_free(w->ctx, w->graph);
-    sy_device_free(w->ctx, w->device.memory);
-    free(w->host.memory);
-    free(w->back.memory);
+    tensors_close(&w->device, w->ctx);
+    tensors_close(&w->host, w->cpu);
+    tensors_close(&w->back, w->cpu);
     sy_ctx_destroy(w->cpu);
     sy_ctx_destroy(w->ctx);
 }
@@ -373,9 +300,7 @@ static bool agree(struct twin *w, uint64_t *rng, bool bad)
         memcpy(&count, (const int32_t *)w->host.tensor[COUNT].data + b, 4);
         w->accepted += count > 1;
     }
-    size_t at = 0;
-    while (at < w->back.bytes && w->back.memory[at] == w->host.memory[at])
-        at++;
+    const size_t at = tensors_difference(&w->back, &w->host);
     if (copied == SY_OK && st == want && strcmp(sentence, sy_ctx_error(w->cpu)) == 0 && at == w->back.bytes &&
         (want != SY_OK) == bad)
         return true;
@@ -396,12 +321,11 @@ static void many(struct twin *w, uint64_t seed, int n)
 
 static int replays(void)
 {
-    return emulated() ? 40 : 1000;
+    return is_emulated() ? 40 : 1000;
 }
 
-static void replays_have_the_results_of_the_cpu(void **state)
+TEST(replays_have_the_results_of_the_cpu)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 1;
     float milliseconds = -1;
@@ -428,9 +352,8 @@ static void *work(void *data)
 }
 
 /* Every thread has a context, a stream and a graph, and contents of its own. */
-static void contexts_work_at_the_same_time(void **state)
+TEST(contexts_work_at_the_same_time)
 {
-    (void)state;
     struct twin w[2];
     pthread_t thread[2];
     uint64_t rng = 3;
@@ -453,11 +376,6 @@ static void contexts_work_at_the_same_time(void **state)
 }
 
 /* ---- Every operator --------------------------------------------------------------------------------------- */
-
-static unsigned long counted(void)
-{
-    return emulated() ? counter()() : 0;
-}
 
 static void move(sy_ctx *ctx, struct test_call *c, void *there[TEST_CALL_TENSORS])
 {
@@ -482,7 +400,7 @@ static void copy(sy_ctx *ctx, struct test_call *c, void *there[TEST_CALL_TENSORS
 /* state: the index of a call. It runs once; later ones take no memory and wait for nothing, so they can be captured. */
 static void an_operator_can_be_captured(void **state)
 {
-    sy_ctx *ctx = make(), *cpu = test_ctx(1, NULL);
+    sy_ctx *ctx = device_ctx(0), *cpu = test_ctx(1, NULL);
     struct test_call call, want;
     void *there[TEST_CALL_TENSORS], *graph = NULL;
     test_call_make(&call, (int)(uintptr_t)*state, false);
@@ -492,10 +410,10 @@ static void an_operator_can_be_captured(void **state)
     copy(ctx, &call, there, false);
     expect_status(ctx, test_call_run(ctx, &call), SY_OK);
     copy(ctx, &call, there, false);
-    const unsigned long before = counted();
-    assert_true(before > 0 || !emulated());
+    const unsigned long before = slow_calls();
+    assert_true(before > 0 || !is_emulated());
     expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-    assert_int_equal(counted(), before);
+    assert_int_equal(slow_calls(), before);
     expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
     copy(ctx, &call, there, false);
     expect_status(ctx, syi_capture_begin(ctx), SY_OK);
@@ -531,7 +449,7 @@ static sy_status scatter_many(sy_ctx *ctx, void *memory, int64_t n, sy_kv_pad pa
    left it as it was. */
 static void an_operator_is_skipped_after_a_fault(void **state)
 {
-    sy_ctx *ctx = make();
+    sy_ctx *ctx = device_ctx(0);
     struct test_call call;
     sy_query query;
     void *there[TEST_CALL_TENSORS], *graph = NULL, *slots, *scratch;
@@ -584,9 +502,8 @@ static void make_large(sy_ctx *ctx, struct test_call *large, void *there[TEST_CA
 }
 
 /* A larger call after a capture takes other memory than the graph uses, which stays. */
-static void a_graph_keeps_its_scratch_memory(void **state)
+TEST(a_graph_keeps_its_scratch_memory)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 6;
     struct test_call large;
@@ -596,11 +513,11 @@ static void a_graph_keeps_its_scratch_memory(void **state)
         fail_msg("%s", w.problem);
     twin_capture(&w);
     make_large(w.ctx, &large, there);
-    const unsigned long before = counted();
+    const unsigned long before = slow_calls();
     expect_status(w.ctx, test_call_run(w.ctx, &large), SY_OK);
     assert_int_equal(
-        counted(),
-        before + (emulated() ? 2 : 0)); /* memory is taken, with a note of the old, and none given back */
+        slow_calls(),
+        before + (is_emulated() ? 2 : 0)); /* memory is taken, with a note of the old, and none given back */
     many(&w, 7, 3);
     assert_string_equal(w.problem, "");
     for (int i = 0; i < large.count; i++)
@@ -610,9 +527,8 @@ static void a_graph_keeps_its_scratch_memory(void **state)
 }
 
 /* The first call of a shape may be captured, and a context may be made during a capture. */
-static void a_capture_may_take_memory(void **state)
+TEST(a_capture_may_take_memory)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 8;
     struct test_call large;
@@ -623,7 +539,7 @@ static void a_capture_may_take_memory(void **state)
     make_large(w.ctx, &large, there);
     expect_status(w.ctx, syi_capture_begin(w.ctx), SY_OK);
     const sy_status first = test_call_run(w.ctx, &large), st = run(w.ctx, &w.device);
-    sy_ctx *const made = make();
+    sy_ctx *const made = device_ctx(0);
     expect_status(w.ctx, syi_capture_end(w.ctx, &w.graph), SY_OK);
     assert_int_equal(first, SY_OK);
     assert_int_equal(st, SY_OK);
@@ -638,9 +554,8 @@ static void a_capture_may_take_memory(void **state)
 }
 
 /* Waiting or allocating fails, and the context works afterwards. */
-static void a_capture_does_not_wait(void **state)
+TEST(a_capture_does_not_wait)
 {
-    (void)state;
     struct twin w;
     uint64_t rng = 4;
     void *memory = &w;

@@ -2,8 +2,6 @@
 
 #include "cuda/cuda.h"
 
-#include <dlfcn.h>
-
 /* Experts 0 to 10 on device e mod 4; 3 on devices 1 and 3; 11 nowhere. */
 static int hosts(int e, int d)
 {
@@ -18,132 +16,60 @@ static int locals(int d)
     return n;
 }
 
-static void put(struct side *s, enum field f, int d, DLDataType type, int rank, int64_t a, int64_t b,
-                int64_t c)
-{
-    const int64_t shape[3] = {a, b, c};
-    size_t bytes = type.bits / 8;
-    memcpy(s->shape[f][d], shape, sizeof shape);
-    s->tensor[f][d] = sy_tensor(s->memory + s->bytes, type, rank, s->shape[f][d]);
-    for (int i = 0; i < rank; i++)
-        bytes *= (size_t)shape[i];
-    s->bytes += (bytes + 63) / 64 * 64;
-}
+/* Extents that differ by device: its experts, and one more. */
+enum { LOCALS = -1, LOCALS_AND_ONE = -2 };
 
-static void lay_out(struct side *s) /* NOLINT(readability-function-size) */
-{
-    s->bytes = 0;
-    for (int f = 0; f < N_FIELDS; f++) {
-        s->inputs = f == N_INPUTS ? s->bytes : s->inputs;
-        for (int d = 0; d < D; d++) {
-            const int64_t l = locals(d);
-            switch ((enum field)f) {
-            case INPUT:
-                put(s, f, d, SY_BF16, 2, N, H, 0);
-                break;
-            case PLANE:
-                put(s, f, d, SY_F32, 2, N, X, 0);
-                break;
-            case CHOSEN:
-                put(s, f, d, SY_I32, 2, N, K, 0);
-                break;
-            case CHOSEN1:
-                put(s, f, d, SY_U16, 2, N, K, 0);
-                break;
-            case CHOSEN2:
-                put(s, f, d, SY_I64, 2, N, K, 0);
-                break;
-            case TABLE:
-                put(s, f, d, SY_I64, 2, T, K, 0);
-                break;
-            case RESULTS:
-            case ROWS:
-                put(s, f, d, SY_BF16, 2, ROOM, H, 0);
-                break;
-            case RESULTS1:
-            case ROWS1:
-                put(s, f, d, SY_BF16, 2, T - 1, H, 0);
-                break;
-            case RESULTS2:
-                put(s, f, d, SY_BF16, 3, l, T, H);
-                break;
-            case WEIGHTS:
-                put(s, f, d, SY_F32, 2, N, K, 0);
-                break;
-            case PLANE_ROWS:
-                put(s, f, d, SY_F32, 2, ROOM, X, 0);
-                break;
-            case METADATA:
-                put(s, f, d, SY_I32, 2, T, K, 0);
-                break;
-            case SRC:
-                put(s, f, d, SY_I32, 2, ROOM, 3, 0);
-                break;
-            case COUNTS:
-                put(s, f, d, SY_I64, 1, l, 0, 0);
-                break;
-            case OFFSETS:
-                put(s, f, d, SY_I64, 1, l + 1, 0, 0);
-                break;
-            case SUMS:
-                put(s, f, d, SY_BF16, 2, N, H, 0);
-                break;
-            case PLANE_ROWS1:
-                put(s, f, d, SY_F32, 2, T - 1, X, 0);
-                break;
-            case SRC1:
-                put(s, f, d, SY_I32, 2, T - 1, 2, 0);
-                break;
-            case FROM:
-            case TO:
-                put(s, f, d, SY_I64, 1, G, 0, 0);
-                break;
-            case REDUCED:
-                put(s, f, d, SY_BF16, 3, K, N, H);
-                break;
-            case ROWS2:
-                put(s, f, d, SY_BF16, 2, T, H, 0);
-                break;
-            case PRESENT:
-                put(s, f, d, SY_U8, 1, T, 0, 0);
-                break;
-            case SLOTS:
-                put(s, f, d, SY_BF16, 3, K, N, H);
-                break;
-            case WRITTEN:
-                put(s, f, d, SY_BOOL, 2, K, N, 0);
-                break;
-            default:
-                break;
-            }
-        }
-    }
-}
+static const struct described fields[N_FIELDS] = {
+    [INPUT] = {SY_TYPE_BF16, {N, H}},
+    [PLANE] = {SY_TYPE_F32, {N, X}},
+    [CHOSEN] = {SY_TYPE_I32, {N, K}},
+    [CHOSEN1] = {SY_TYPE_U16, {N, K}},
+    [CHOSEN2] = {SY_TYPE_I64, {N, K}},
+    [TABLE] = {SY_TYPE_I64, {T, K}},
+    [RESULTS] = {SY_TYPE_BF16, {ROOM, H}},
+    [RESULTS1] = {SY_TYPE_BF16, {T - 1, H}},
+    [RESULTS2] = {SY_TYPE_BF16, {LOCALS, T, H}},
+    [WEIGHTS] = {SY_TYPE_F32, {N, K}},
+    [ROWS] = {SY_TYPE_BF16, {ROOM, H}},
+    [PLANE_ROWS] = {SY_TYPE_F32, {ROOM, X}},
+    [METADATA] = {SY_TYPE_I32, {T, K}},
+    [SRC] = {SY_TYPE_I32, {ROOM, 3}},
+    [COUNTS] = {SY_TYPE_I64, {LOCALS}},
+    [OFFSETS] = {SY_TYPE_I64, {LOCALS_AND_ONE}},
+    [SUMS] = {SY_TYPE_BF16, {N, H}},
+    [ROWS1] = {SY_TYPE_BF16, {T - 1, H}},
+    [PLANE_ROWS1] = {SY_TYPE_F32, {T - 1, X}},
+    [SRC1] = {SY_TYPE_I32, {T - 1, 2}},
+    [FROM] = {SY_TYPE_I64, {G}},
+    [TO] = {SY_TYPE_I64, {G}},
+    [REDUCED] = {SY_TYPE_BF16, {K, N, H}},
+    [ROWS2] = {SY_TYPE_BF16, {T, H}},
+    [PRESENT] = {SY_TYPE_U8, {T}},
+    [SLOTS] = {SY_TYPE_BF16, {K, N, H}},
+    [WRITTEN] = {SY_TYPE_BOOL, {K, N}},
+};
 
 void side_open(struct side *s, sy_ctx *ctx, int ordinal)
 {
-    const sy_mesh mesh = {2, 2};
-    const bool there = ordinal >= 0;
-    *s = (struct side){.ctx = ctx, .ordinal = ordinal};
+    struct described all[N_FIELDS * D];
+    *s = (struct side){.ctx = ctx};
     for (int e = 0; e < E; e++)
         for (int d = 0; d < D; d++) {
             s->mapping[0][e][d] = (uint16_t)hosts(e, d);
             s->mapping[1][e][d] = e < 11 && e % D == d;
         }
-    assert_int_equal(sy_comm_create_local(&s->comm, mesh, NULL), SY_OK);
+    assert_int_equal(sy_comm_create_local(&s->comm, (sy_mesh){2, 2}, NULL), SY_OK);
     for (int i = 0; i < 2; i++)
         expect_status(ctx, sy_routing_create(ctx, s->comm, &s->routing[i]), SY_OK);
-    lay_out(s);
-    void *memory = NULL;
-    if (there)
-        expect_status(ctx, sy_device_alloc(ctx, s->bytes, &memory), SY_OK);
-    else
-        memory = malloc(s->bytes);
-    s->memory = memory;
-    lay_out(s);
-    for (int f = 0; f < N_FIELDS && there; f++)
-        for (int d = 0; d < D; d++)
-            s->tensor[f][d].device = (DLDevice){kDLCUDA, ordinal};
+    for (int i = 0; i < N_FIELDS * D; i++) {
+        all[i] = fields[i / D];
+        if (all[i].shape[0] < 0)
+            all[i].shape[0] = locals(i % D) + LOCALS - all[i].shape[0];
+    }
+    tensors_open(&s->of, ctx, ordinal, all, N_FIELDS * D);
+    s->tensor = (DLTensor(*)[D])(void *)s->of.tensor;
+    s->shape = (int64_t(*)[D][3])(void *)s->of.shape;
+    s->inputs = (size_t)((unsigned char *)s->tensor[N_INPUTS][0].data - s->of.memory);
 }
 
 void side_close_comm(struct side *s)
@@ -157,10 +83,7 @@ void side_close(struct side *s)
 {
     if (s->comm != NULL)
         side_close_comm(s);
-    if (s->ordinal >= 0)
-        sy_device_free(s->ctx, s->memory);
-    else
-        free(s->memory);
+    tensors_close(&s->of, s->ctx);
     sy_ctx_destroy(s->ctx);
 }
 
@@ -258,8 +181,8 @@ void side_choose(const struct side *s, enum field f, int d, int64_t i, int64_t v
 /* Distinct experts, and sometimes none. Few tokens choose alike, so that some replays have more rows than fit. */
 void side_fill(const struct side *s, uint64_t *rng)
 {
-    rng_fill(rng, s->memory, s->bytes);
-    memset(s->memory + s->inputs, 0x5a, s->bytes - s->inputs);
+    rng_fill(rng, s->of.memory, s->of.bytes);
+    memset(s->of.memory + s->inputs, 0x5a, s->of.bytes - s->inputs);
     for (int d = 0; d < D; d++) {
         float *const weights = s->tensor[WEIGHTS][d].data, *const plane = s->tensor[PLANE][d].data;
         for (int i = 0; i < N * K; i++)
@@ -291,34 +214,6 @@ void side_choose_one(const struct side *s, int64_t expert)
 
 /* ---- Twins ------------------------------------------------------------------------------------------------ */
 
-sy_ctx *twin_device_ctx(int ordinal)
-{
-    sy_ctx *ctx = NULL;
-    const sy_ctx_options options = {.device = {kDLCUDA, ordinal},
-                                    .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
-    if (sy_ctx_create(&ctx, &options) != SY_OK)
-        skip_because("there is no CUDA device of this number here");
-    return ctx;
-}
-
-/* A function of the emulator; NULL: the device is a real one. */
-static void *emulated(const char *function)
-{
-    const char *const name = getenv("SWITCHYARD_TEST_CUDA_LIBRARY");
-    void *const library = name != NULL ? dlopen(name, RTLD_NOW | RTLD_NOLOAD) : NULL;
-    void *const found = library != NULL ? dlsym(library, function) : NULL;
-    if (library != NULL)
-        dlclose(library);
-    return found;
-}
-
-unsigned long twin_slow_calls(void)
-{
-    unsigned long (*count)(void) = NULL;
-    *(void **)&count = emulated("emulator_slow_calls");
-    return count != NULL ? count() : 0;
-}
-
 int twin_fail_at(const char *what, int n)
 {
     int (*set)(const char *what, int n) = NULL;
@@ -328,23 +223,32 @@ int twin_fail_at(const char *what, int n)
     return set(what, n);
 }
 
-void twin_open(struct twin *w)
+void twin_open(struct twin *w, uint64_t seed)
 {
-    *w = (struct twin){.graph = NULL};
-    side_open(&w->there, twin_device_ctx(0), 0);
+    *w = (struct twin){.rng = seed};
+    side_open(&w->there, device_ctx(0), 0);
     side_open(&w->here, test_ctx(1, NULL), -1);
-    w->back = malloc(w->here.bytes);
+    w->back = w->here.of;
+    w->back.memory = malloc(w->back.bytes);
 }
 
 void twin_send(const struct twin *w)
 {
-    expect_status(w->there.ctx, sy_device_copy(w->there.ctx, w->there.memory, w->here.memory, w->here.bytes),
+    const struct tensors *const here = &w->here.of;
+    expect_status(w->there.ctx, sy_device_copy(w->there.ctx, w->there.of.memory, here->memory, here->bytes),
                   SY_OK);
+}
+
+void twin_fill(struct twin *w)
+{
+    side_fill(&w->here, &w->rng);
+    twin_send(w);
 }
 
 void twin_fetch(const struct twin *w, const struct side *there)
 {
-    expect_status(there->ctx, sy_device_copy(there->ctx, w->back, there->memory, w->here.bytes), SY_OK);
+    expect_status(there->ctx, sy_device_copy(there->ctx, w->back.memory, there->of.memory, w->back.bytes),
+                  SY_OK);
 }
 
 void twin_close(struct twin *w)
@@ -353,7 +257,7 @@ void twin_close(struct twin *w)
         syi_graph_free(w->there.ctx, w->graph);
     side_close(&w->there);
     side_close(&w->here);
-    free(w->back);
+    free(w->back.memory);
 }
 
 void *side_capture(struct side *s, sy_status (*calls)(struct side *s), sy_status want, const char *sentence)

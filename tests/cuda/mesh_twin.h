@@ -5,7 +5,7 @@
 #ifndef SWITCHYARD_TESTS_MESH_TWIN_H
 #define SWITCHYARD_TESTS_MESH_TWIN_H
 
-#include "support.h"
+#include "twin.h"
 
 enum { D = 4, G = 2, N = 5, T = G * N, K = 3, E = 12, H = 24, X = 3, ROOM = 16, ALIGN = 4, MOST_LOCAL = 5 };
 
@@ -44,13 +44,12 @@ enum field {
 
 struct side {
     sy_ctx *ctx;
-    int ordinal; /* -1: CPU memory */
     sy_comm *comm;
     sy_routing *routing[2];
-    unsigned char *memory;
-    size_t bytes, inputs; /* of all, of the inputs */
-    DLTensor tensor[N_FIELDS][D];
-    int64_t shape[N_FIELDS][D][3];
+    struct tensors of;
+    DLTensor (*tensor)[D]; /* [N_FIELDS], in `of`; the inputs have the first bytes */
+    int64_t (*shape)[D][3];
+    size_t inputs;
     uint16_t mapping[2][E][D]; /* always in CPU memory; the second has one holder for each expert */
     void *mapping_there;       /* the first on the device, for one of the tests */
 };
@@ -78,20 +77,19 @@ void side_choose_one(const struct side *s,
 
 struct twin {
     struct side there, here;
-    unsigned char *back;
+    struct tensors back;
     void *graph;
+    uint64_t rng;
     int faults, full, differ, good; /* replays of each kind */
 };
 
-void twin_open(struct twin *w);
+void twin_open(struct twin *w, uint64_t seed);
 void twin_close(struct twin *w);
 void twin_send(const struct twin *w); /* contents of the CPU's side to the device */
+void twin_fill(struct twin *w);       /* new ones, sent */
 void twin_fetch(const struct twin *w, const struct side *there); /* all bytes there into `back` */
-sy_ctx *twin_device_ctx(int ordinal);                            /* or the test is skipped */
 
-/* Of the emulator: calls that allocate or wait; makes the n-th step of a kind fail (0: none), and returns how far the last such request was
-   from that. */
-unsigned long twin_slow_calls(void);
+/* Of the emulator: makes the n-th step of a kind fail (0: none), and returns how far the last such request was from that. */
 int twin_fail_at(const char *what, int n);
 
 #endif

@@ -122,9 +122,8 @@ static __global__ void try_powers(const struct roots roots, u32 first, u64 n, u3
     atomicMax(worst, most);
 }
 
-static void powers_of_two_are_near(void **unused)
+static void powers_of_two_are_near(void **)
 {
-    (void)unused;
 #ifdef SWITCHYARD_CUDA_EMULATED
     const u32 step = 12289; /* a prime */
 #else
@@ -280,9 +279,8 @@ static std::vector<float> logits_of(u32 vocab, int kind)
 
 static const sy_type types[] = {SY_TYPE_BF16, SY_TYPE_F16, SY_TYPE_F32};
 
-static void sums_are_within_the_bound(void **unused)
+static void sums_are_within_the_bound(void **)
 {
-    (void)unused;
     const u32 vocabs[] = {200000, 131072, 32000, 5003};
     struct tally tally;
     for (int kind = 0; kind < 40; kind++) {
@@ -388,9 +386,8 @@ static std::vector<float> peaked(u32 vocab, int candidate_tiles)
     return x;
 }
 
-static void peaked_rows_are_decided(void **unused)
+static void peaked_rows_are_decided(void **)
 {
-    (void)unused;
     const float top_p[] = {0.9f, 0.5f, 0.95f, 0.99f}, inv_t[] = {1.0f, 1.25f, 2.0f, 0.8f, 5.0f, 20.0f};
     const int n = 96;
     int decided = 0;
@@ -404,9 +401,8 @@ static void peaked_rows_are_decided(void **unused)
 
 /* A share at which the nucleus ends exactly, within what f32 can say: the bounds must not decide it wrongly, and mostly
    not at all. */
-static void ends_of_nuclei_are_left_to_others(void **unused)
+static void ends_of_nuclei_are_left_to_others(void **)
 {
-    (void)unused;
     const int n = 24;
     int decided = 0;
     for (int i = 0; i < n; i++) {
@@ -419,9 +415,8 @@ static void ends_of_nuclei_are_left_to_others(void **unused)
     assert_true(decided < n / 2);
 }
 
-static void equal_tokens_are_counted(void **unused)
+static void equal_tokens_are_counted(void **)
 {
-    (void)unused;
     for (int i = 0; i < 6; i++) { /* all weight is in the candidate_tiles, so that no bound is needed */
         std::vector<float> x(20000, -100.0f);
         for (int j = 0; j < 8; j++)

@@ -273,22 +273,19 @@ static void rows_of(int64_t vocab)
     sy_ctx_destroy(cpu);
 }
 
-static void rows_that_a_block_reads(void **state)
+TEST(rows_that_a_block_reads)
 {
-    (void)state;
     rows_of(2500);
 }
 
-static void rows_that_clusters_read(void **state)
+TEST(rows_that_clusters_read)
 {
-    (void)state;
     rows_of(40000);
 }
 
 /* Twice as many rows as multiprocessors. */
-static void rows_that_clusters_hold_in_part(void **state)
+TEST(rows_that_clusters_hold_in_part)
 {
-    (void)state;
     sy_ctx *cpu = NULL, *ctx = NULL;
     uint64_t rng = 7;
     open_both(&cpu, &ctx, ROWS / 2);

@@ -10,9 +10,8 @@ static sy_ctx_options options_for(struct allocator *a)
     return (sy_ctx_options){.threads = 3, .alloc = limited_alloc, .dealloc = limited_free, .alloc_user = a};
 }
 
-static void creation(void **state)
+TEST(creation)
 {
-    (void)state;
     int failures = 0;
     for (int n = 1; n < 1000; n++) {
         struct allocator a = {.fail_at = n};
@@ -40,9 +39,8 @@ static void creation(void **state)
 }
 
 /* A larger shape needs more: when that fails, the smaller one still runs in what the context has. */
-static void growth_that_fails_keeps_what_was_there(void **state)
+TEST(growth_that_fails_keeps_what_was_there)
 {
-    (void)state;
     for (int index = 0; index < TEST_CALLS; index++) {
         struct allocator a = {0};
         struct test_call small, large;

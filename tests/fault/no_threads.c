@@ -47,9 +47,8 @@ static int different(const struct ran *ran)
     return n;
 }
 
-static void tasks_run_on_the_threads_there_are(void **state)
+TEST(tasks_run_on_the_threads_there_are)
 {
-    (void)state;
     for (int started = 0; started < THREADS; started++) {
         sy_ctx *const ctx = test_ctx(THREADS, NULL);
         struct ran ran = {0};
@@ -67,9 +66,8 @@ static void tasks_run_on_the_threads_there_are(void **state)
     allowed = INT_MAX;
 }
 
-static void calls_return_the_same(void **state)
+TEST(calls_return_the_same)
 {
-    (void)state;
     struct test_call want;
     sy_ctx *const one = test_ctx(1, NULL);
     test_call_make(&want, 0, true);
@@ -89,9 +87,8 @@ static void calls_return_the_same(void **state)
     sy_ctx_destroy(one);
 }
 
-static void wrong_arguments(void **state)
+TEST(wrong_arguments)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(THREADS, NULL);
     struct ran ran = {0};
     assert_int_equal(sy_ctx_parallel(NULL, 1, note, &ran), SY_ERR_NULL);

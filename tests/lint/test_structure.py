@@ -38,7 +38,6 @@ ARROWS = {
     "examples/moe_lm": {".", "examples", "support"},
     "examples": set(),
     "tests/op": {".", "support.h", "support_memory.h", "mesh_cases.h", "case", "oracle"},
-    "tests/bad": {".", "support.h", "oracle"},
     "tests/comm": {".", "support.h", "support_memory.h", "mesh_cases.h", "mesh_misuse.h", "schedule.h", "oracle", "comm"},
     "tests/oracle": {".", "support.h", "oracle"},
     "tests/fault": {".", "support.h", "wrapped.h", "support_memory.h", "oracle", "base", "kernels", "cpu", "ops"},

@@ -41,35 +41,24 @@ struct cases {
     const struct variant *variant;
 };
 
-/* No process leaves the loop early: the others would wait. */
 static void test_cases(void **state)
 {
     const struct cases *const c = *state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     sy_comm *const comm = comm_new(c->mesh, &c->variant->options);
-    char first[400] = "";
-    int n_bad = 0;
-    const int n = mesh_case_count(c->mesh);
-    assert_true(n > 0);
-    for (int i = 0; i < n; i++) {
-        char why[400] = "";
-        if (run_mesh_case(ctx, comm, i, why, sizeof why))
-            continue;
-        if (n_bad++ == 0)
-            memcpy(first, why, sizeof first);
-    }
+    char why[400] = "";
+    const bool good = run_mesh_cases(ctx, comm, why, sizeof why);
     sy_comm_destroy(comm);
     sy_ctx_destroy(ctx);
-    if (n_bad > 0)
-        fail_msg("%d of %d: %s", n_bad, n, first);
+    if (!good)
+        fail_msg("%s", why);
 }
 
 /* ---- A process that never comes ----------------------------------------------------------------------- */
 
 /* The last process comes after the others have given up: they break the comm and say so, for good. */
-static void test_absent_process(void **state)
+TEST(test_absent_process)
 {
-    (void)state;
     const sy_mesh mesh = {1, n_ranks};
     sy_ctx *const ctx = test_ctx(1, NULL);
     const sy_comm_options options = {.timeout_ms = 300};
@@ -107,8 +96,7 @@ TEST_GROUP(all_to_all)
         }
     if (n_ranks > 1)
         test_add(&list, "a process that never comes", test_absent_process, NULL);
-    const int failed = ranks_run(list.tests, list.count);
-    free(list.tests);
+    const int code = ranks_run_list(&list);
     free(all);
-    return ranks_end(failed);
+    return code;
 }

@@ -53,26 +53,16 @@ static bool run_large(sy_ctx *ctx, sy_comm *comm, int64_t tokens, char *why, siz
     snprintf(line, sizeof line, "form=2 short=1 S=%lld K=2 E=%d experts=1 type=1 H=1024", (long long)tokens,
              n_ranks);
     mesh_case_line(&m, sy_comm_mesh(comm), line);
-    struct mesh_call *const there = mesh_dispatch_new(comm, &m, NULL), *const home =
-                                                                           mesh_combine_new(comm, &m, NULL);
-    bool good = true;
-    for (int i = 0; i < 2; i++) {
-        struct mesh_call *const call = i == 0 ? there : home;
-        const sy_status st = mesh_call_run(ctx, comm, call);
-        if (st != SY_OK)
-            snprintf(why, why_bytes, "%s: %s", sy_status_name(st), sy_ctx_error(ctx));
-        good = st == SY_OK && mesh_call_check(call, why, why_bytes) && good;
-        mesh_call_free(call);
-    }
+    bool good = mesh_call_right(ctx, comm, mesh_dispatch_new(comm, &m, NULL), why, why_bytes);
+    good = mesh_call_right(ctx, comm, mesh_combine_new(comm, &m, NULL), why, why_bytes) && good;
     mesh_case_free(&m);
     return good;
 }
 
 /* The last process may not make large files: rows travel in messages, in all processes, and memory of the comm is
    memory of each. */
-static void test_shared_memory_runs_out(void **state)
+TEST(test_shared_memory_runs_out)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     char why[400] = "";
     for (int which = 0; which < 2; which++) {
@@ -101,10 +91,9 @@ static void test_shared_memory_runs_out(void **state)
     sy_ctx_destroy(ctx);
 }
 
-/* On a machine with little shared memory, as test_small_shm.py makes it. */
-static void test_little_shared_memory(void **state)
+/* On a machine with little shared memory, as test_jobs.py makes it. */
+TEST(test_little_shared_memory)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     char why[400] = "";
     sy_comm *const comm = comm_of(false);
@@ -130,7 +119,5 @@ TEST_GROUP(collective)
         if (can_share)
             test_add(&list, "shared_memory_runs_out", test_shared_memory_runs_out, NULL);
     }
-    const int failed = ranks_run(list.tests, list.count);
-    free(list.tests);
-    return ranks_end(failed);
+    return ranks_run_list(&list);
 }

@@ -64,9 +64,8 @@ static void accepted(struct ask *ask)
     sy_comm_destroy(comm);
 }
 
-static void test_every_mesh(void **state)
+TEST(test_every_mesh)
 {
-    (void)state;
     for (int m = 0; m < n_meshes(); m++)
         for (int no_shared = 0; no_shared < 2; no_shared++) {
             struct ask ask = good_ask();
@@ -76,17 +75,15 @@ static void test_every_mesh(void **state)
         }
 }
 
-static void test_without_options(void **state)
+TEST(test_without_options)
 {
-    (void)state;
     sy_comm *comm = NULL;
     assert_int_equal(sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){n_ranks, 1}, NULL), SY_OK);
     sy_comm_destroy(comm);
 }
 
-static void test_by_fortran_handle(void **state)
+TEST(test_by_fortran_handle)
 {
-    (void)state;
     sy_comm *comm = NULL;
     const MPI_Fint handle = MPI_Comm_c2f(MPI_COMM_WORLD);
     assert_int_equal(sy_comm_create_mpi_f_n(&comm, handle, (sy_mesh){1, n_ranks}, NULL, 0), SY_OK);
@@ -95,9 +92,8 @@ static void test_by_fortran_handle(void **state)
 }
 
 /* Of a part of the processes, and two at a time. */
-static void test_parts_of_the_world(void **state)
+TEST(test_parts_of_the_world)
 {
-    (void)state;
     MPI_Comm half;
     MPI_Comm_split(MPI_COMM_WORLD, this_rank % 2, -this_rank, &half);
     int n;
@@ -113,18 +109,16 @@ static void test_parts_of_the_world(void **state)
 }
 
 /* As many as there are identifiers of communicators in some MPIs, if they were never given back. */
-static void test_many_lives(void **state)
+TEST(test_many_lives)
 {
-    (void)state;
     const int lives = n_ranks <= 2 ? 160 : 10;
     struct ask ask = good_ask();
     for (int i = 0; i < lives; i++)
         accepted(&ask);
 }
 
-static void test_error_handlers_are_left_alone(void **state)
+TEST(test_error_handlers_are_left_alone)
 {
-    (void)state;
     MPI_Errhandler before;
     MPI_Errhandler after;
     MPI_Comm_get_errhandler(MPI_COMM_WORLD, &before);
@@ -136,17 +130,15 @@ static void test_error_handlers_are_left_alone(void **state)
     MPI_Errhandler_free(&after);
 }
 
-static void test_wrong_number_of_processes(void **state)
+TEST(test_wrong_number_of_processes)
 {
-    (void)state;
     struct ask ask = good_ask();
     ask.mesh = (sy_mesh){2, n_ranks};
     rejected(&ask, SY_ERR_COMM, "one for each device");
 }
 
-static void test_bad_meshes(void **state)
+TEST(test_bad_meshes)
 {
-    (void)state;
     static const sy_mesh bad[] = {{0, 1}, {1, 0}, {-1, -1}, {65536, 65536}, {INT_MAX, INT_MAX}, {65537, 1}};
     for (size_t i = 0; i < COUNT_OF(bad); i++) {
         struct ask ask = good_ask();
@@ -156,9 +148,8 @@ static void test_bad_meshes(void **state)
     }
 }
 
-static void test_requests_that_differ(void **state)
+TEST(test_requests_that_differ)
 {
-    (void)state;
     struct ask ask = good_ask();
     if (is_last())
         ask.mesh = (sy_mesh){n_ranks, 1};
@@ -176,9 +167,8 @@ static void test_requests_that_differ(void **state)
 static struct allocator left; /* what comms leave behind that were given up or broken */
 
 /* One process comes late; the others give up in time, and none of them hangs. */
-static void test_a_process_that_does_not_come(void **state)
+TEST(test_a_process_that_does_not_come)
 {
-    (void)state;
     struct ask ask = good_ask();
     char text[300] = "";
     sy_comm *comm = NULL;
@@ -200,9 +190,8 @@ static void test_a_process_that_does_not_come(void **state)
 }
 
 /* All processes but the last destroy a comm that the last one calls. Its call times out, and later comms work. */
-static void test_destroyed_while_one_calls(void **state)
+TEST(test_destroyed_while_one_calls)
 {
-    (void)state;
     sy_ctx *ctx = NULL;
     assert_int_equal(sy_ctx_create(&ctx, NULL), SY_OK);
     for (int round = 0; round < 8; round++) {
@@ -251,9 +240,8 @@ static int catch_up(void)
 }
 
 /* One process is slow in the middle. What it sends when the others have given up is not written into their stacks. */
-static void test_a_process_that_is_late(void **state)
+TEST(test_a_process_that_is_late)
 {
-    (void)state;
     struct ask ask = good_ask();
     sy_comm *comm = NULL;
     int made = 0;
@@ -268,9 +256,8 @@ static void test_a_process_that_is_late(void **state)
 }
 
 /* Each of them in the last process alone. */
-static void test_mistakes_of_one_process(void **state)
+TEST(test_mistakes_of_one_process)
 {
-    (void)state;
     struct ask ask = good_ask();
     ask.no_place = is_last();
     rejected(&ask, SY_ERR_NULL, "comm is NULL");
@@ -285,9 +272,8 @@ static void test_mistakes_of_one_process(void **state)
     accepted(&ask);
 }
 
-static void test_options_of_another_release(void **state)
+TEST(test_options_of_another_release)
 {
-    (void)state;
     struct {
         sy_mpi_options known;
         int64_t unknown;
@@ -309,17 +295,15 @@ static void test_options_of_another_release(void **state)
     sy_comm_destroy(comm);
 }
 
-static void test_no_communicator(void **state)
+TEST(test_no_communicator)
 {
-    (void)state;
     struct ask ask = good_ask();
     ask.on = MPI_COMM_NULL;
     rejected(&ask, SY_ERR_COMM, "MPI_COMM_NULL");
 }
 
-static void test_two_groups(void **state)
+TEST(test_two_groups)
 {
-    (void)state;
     MPI_Comm half;
     struct ask ask = good_ask();
     MPI_Comm_split(MPI_COMM_WORLD, this_rank % 2, this_rank, &half);
@@ -330,9 +314,8 @@ static void test_two_groups(void **state)
 }
 
 /* The n-th allocation fails in the last process, for every n: no process keeps anything. */
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
-    (void)state;
     int n_failed = 0;
     for (int n = 1; n <= 12; n++) { /* some of them only serve to find out whether memory can be shared */
         struct allocator memory = {.fail_at = is_last() ? n : 0};

@@ -50,9 +50,8 @@ static unsigned long late_loads(void)
 }
 
 /* Loading may wait for the device, and a kernel there for another process: so it comes first. */
-static void test_kernels(void **state)
+TEST(test_kernels)
 {
-    (void)state;
     if (!emulated())
         skip_because("only the emulated device counts what is loaded late");
     char why[300] = "";
@@ -214,108 +213,50 @@ static void test_windows(void **state)
 
 /* ---- The same call again -------------------------------------------------------------------------------- */
 
-enum { AGAIN_TOKENS = 5, AGAIN_WIDTH = 4, AGAIN_EXPERTS = 16, AGAIN_MOST = 8 * 2 * AGAIN_TOKENS };
-
-static int again_choice(int round, int rank, int n, int k)
-{
-    return (3 * round + 7 * rank + n * (round + 1) + k * (1 + (round + n) % (AGAIN_EXPERTS - 1))) %
-           AGAIN_EXPERTS;
-}
-
-static float again_value(int round, int rank, int n, int i)
-{
-    return (float)(1000 * round + 100 * rank + 10 * n + i);
-}
-
-/* Whether token n of a rank goes to the expert; PACKED: -1, any expert of this process. */
-static bool again_goes(int round, int rank, int n, int expert)
-{
-    bool goes = false;
-    for (int k = 0; k < 2; k++) {
-        const int e = again_choice(round, rank, n, k);
-        goes = goes || e == expert || (expert < 0 && e % n_ranks == this_rank);
-    }
-    return goes;
-}
-
-static int again_rows(int round, int expert, float *row)
-{
-    int rows = 0;
-    for (int rank = 0; rank < n_ranks; rank++)
-        for (int n = 0; n < AGAIN_TOKENS; n++)
-            if (again_goes(round, rank, n, expert)) {
-                for (int i = 0; i < AGAIN_WIDTH; i++)
-                    row[AGAIN_WIDTH * rows + i] = again_value(round, rank, n, i);
-                rows++;
-            }
-    return rows;
-}
-
 /* Tensors are in the same place each time, so that a device may repeat what it did; contents are others. In one round a choice of the last
    process is wrong. */
-static void again(sy_ctx *ctx, sy_comm *comm, sy_routing *routing, sy_a2a_layout layout)
+static void again(sy_ctx *ctx, sy_comm *comm, sy_routing *routing, const char *layout)
 {
-    enum { ROUNDS_AGAIN = 6, WRONG_ROUND = 3 };
-    uint16_t hosts[AGAIN_EXPERTS][8] = {{0}};
-    static float out[AGAIN_MOST * AGAIN_WIDTH], want[AGAIN_MOST * AGAIN_WIDTH], in[AGAIN_TOKENS][AGAIN_WIDTH];
-    int32_t chosen[AGAIN_TOKENS][2];
-    void *there[3] = {NULL, NULL, NULL};
-    const size_t bytes[3] = {sizeof in, sizeof chosen, sizeof out};
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(sy_device_alloc(ctx, bytes[i], &there[i]), SY_OK);
-    for (int e = 0; e < AGAIN_EXPERTS; e++)
-        for (int r = 0; r < n_ranks; r++)
-            hosts[e][r] = r == e % n_ranks;
-    uint16_t packed[AGAIN_EXPERTS * 8];
-    for (int e = 0; e < AGAIN_EXPERTS; e++)
-        memcpy(packed + e * n_ranks, hosts[e], (size_t)n_ranks * sizeof *packed);
-    DLTensor input = sy_tensor(there[0], SY_F32, 2, (int64_t[]){AGAIN_TOKENS, AGAIN_WIDTH}),
-             indices = sy_tensor(there[1], SY_I32, 2, (int64_t[]){AGAIN_TOKENS, 2}),
-             tokens = sy_tensor(there[2], SY_F32, 2, (int64_t[]){AGAIN_MOST, AGAIN_WIDTH}),
-             mapping = sy_tensor(packed, SY_U16, 2, (int64_t[]){AGAIN_EXPERTS, n_ranks});
-    input.device = indices.device = tokens.device = (DLDevice){kDLCUDA, 0};
+    enum { ROUNDS_AGAIN = 6, WRONG_ROUND = 3, FIELDS = 3, ROWS = 80, ROOM = 4096 };
+    static const int fields[FIELDS] = {MESH_INPUT, MESH_INDICES, MESH_TOKENS};
+    static const int32_t wrong = 16;
+    void *there[FIELDS] = {NULL};
+    for (int i = 0; i < FIELDS; i++)
+        assert_int_equal(sy_device_alloc(ctx, ROOM, &there[i]), SY_OK);
     for (int round = 0; round < ROUNDS_AGAIN; round++) {
-        const bool wrong = round == WRONG_ROUND;
-        for (int n = 0; n < AGAIN_TOKENS; n++) {
-            for (int i = 0; i < AGAIN_WIDTH; i++)
-                in[n][i] = again_value(round, this_rank, n, i);
-            for (int k = 0; k < 2; k++)
-                chosen[n][k] = again_choice(round, this_rank, n, k);
-        }
-        if (wrong && this_rank == n_ranks - 1)
-            chosen[2][1] = AGAIN_EXPERTS;
-        memset(out, 0xEE, sizeof out);
-        memset(want, 0xEE, sizeof want);
-        int rows = layout == SY_LAYOUT_PACKED && !wrong ? again_rows(round, -1, want) : 0;
-        for (int e = this_rank; layout == SY_LAYOUT_EXPERT && !wrong && e < AGAIN_EXPERTS; e += n_ranks)
-            rows += again_rows(round, e, want + (ptrdiff_t)rows * AGAIN_WIDTH);
-        const void *const from[3] = {in, chosen, out};
-        for (int i = 0; i < 3; i++)
-            assert_int_equal(sy_device_copy(ctx, there[i], from[i], bytes[i]), SY_OK);
-        const sy_status st = sy_all_to_all_dispatch(ctx, comm,
-                                                    &(sy_all_to_all_dispatch_args){.input = &input,
-                                                                                   .expert_indices = &indices,
-                                                                                   .expert_mapping = &mapping,
-                                                                                   .layout = layout,
-                                                                                   .routing = routing,
-                                                                                   .tokens = &tokens});
-        assert_int_equal(st, wrong ? SY_ERR_INDEX : SY_OK);
-        assert_int_equal(sy_device_copy(ctx, out, there[2], sizeof out), SY_OK);
-        assert_memory_equal(out, want, sizeof out);
+        struct mesh_case m;
+        char line[200], why[300] = "";
+        snprintf(line, sizeof line,
+                 "%s form=2 S=5 K=2 E=16 experts=1 H=4 type=1 index_type=1 without=1 contents=%d", layout,
+                 round);
+        mesh_case_line(&m, sy_comm_mesh(comm), line);
+        m.spare = ROWS - oracle_a2a_dispatch(&m.a2a, this_rank, NULL);
+        struct mesh_call *const call = mesh_dispatch_new(comm, &m, routing);
+        const struct mesh_tensor *const tokens = &call->tensors[MESH_TOKENS][0];
+        for (int i = 0; i < FIELDS; i++)
+            assert_true(move_to(ctx, call, fields[i], there[i], ROOM));
+        if (round == WRONG_ROUND && this_rank == n_ranks - 1)
+            assert_int_equal(sy_device_copy(ctx, there[1], &wrong, sizeof wrong), SY_OK);
+        const sy_status st = mesh_call_run(ctx, comm, call);
+        assert_int_equal(st, round == WRONG_ROUND ? SY_ERR_INDEX : SY_OK);
+        assert_int_equal(sy_device_copy(ctx, tokens->mem, there[2], tokens->bytes), SY_OK);
+        if (!(st == SY_OK ? mesh_call_check : mesh_call_untouched)(call, why, sizeof why))
+            fail_msg("round %d: %s", round, why);
+        mesh_call_free(call);
+        mesh_case_free(&m);
     }
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < FIELDS; i++)
         sy_device_free(ctx, there[i]);
 }
 
-static void test_the_same_call_again(void **state)
+TEST(test_the_same_call_again)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     sy_comm *const comm = comm_of(&(sy_comm_options){0});
     sy_routing *routing = NULL;
     assert_int_equal(sy_routing_create(ctx, comm, &routing), SY_OK);
-    again(ctx, comm, routing, SY_LAYOUT_EXPERT);
-    again(ctx, comm, NULL, SY_LAYOUT_PACKED);
+    again(ctx, comm, routing, "layout=2");
+    again(ctx, comm, NULL, "layout=1");
     sy_routing_destroy(routing);
     sy_comm_destroy(comm);
     sy_ctx_destroy(ctx);
@@ -335,9 +276,8 @@ static void expect_all(sy_ctx *ctx, sy_status got, sy_status want)
 }
 
 /* One process has its tensors in CPU memory. */
-static void test_other_memory(void **state)
+TEST(test_other_memory)
 {
-    (void)state;
     static const sy_comm_options options[] = {{0}, {.no_shared = true}, {.check = SY_CHECK_NONE}};
     char why[300] = "";
     for (size_t o = 0; o < COUNT_OF(options); o++)
@@ -361,9 +301,8 @@ static void test_other_memory(void **state)
         }
 }
 
-static void test_alloc_mistakes(void **state)
+TEST(test_alloc_mistakes)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     use_device(false);
     sy_ctx *const plain = test_ctx(1, NULL);
@@ -629,7 +568,5 @@ TEST_GROUP(device)
         test_add(&list, "a process that stops, mapped memory", test_stopped, (void *)&no_shared[0]);
         test_add(&list, "a process that stops, messages", test_stopped, (void *)&no_shared[1]);
     }
-    const int failed = ranks_run(list.tests, list.count);
-    free(list.tests);
-    return ranks_end(failed);
+    return ranks_run_list(&list);
 }

@@ -1,5 +1,5 @@
 /*
- * For test_killed.py: processes in the middle of exchanges, one of which dies without a word, or stops. The others must end: MPI's
+ * For test_jobs.py: processes in the middle of exchanges, one of which dies without a word, or stops. The others must end: MPI's
  * launcher ends them, or their calls fail.
  *
  *     mpi_killed shared|messages [kill|stop]

@@ -138,6 +138,13 @@ int ranks_end(int failed)
     return failed && this_rank == 0 ? 1 : 0;
 }
 
+int ranks_run_list(struct test_list *list)
+{
+    const int failed = ranks_run(list->tests, list->count);
+    free(list->tests);
+    return ranks_end(failed);
+}
+
 void expect_same_everywhere(const void *data, size_t bytes)
 {
     void *const all = malloc((size_t)n_ranks * bytes + 1);

@@ -22,6 +22,9 @@ int ranks_run(const struct CMUnitTest *tests, size_t n);
 /* Ends what began, and returns what main should. */
 int ranks_end(int failed);
 
+/* Both, of a list that has been made for it. */
+int ranks_run_list(struct test_list *list);
+
 /* Fails unless all processes hold the same bytes. Collective. */
 void expect_same_everywhere(const void *data, size_t bytes);
 

@@ -64,9 +64,8 @@ static void schedules(void **state)
     schedule_merge(&all, &totals);
 }
 
-static void variety(void **state)
+TEST(variety)
 {
-    (void)state;
     if (!can_share)
         skip_because("this transport shares no memory");
     schedule_expect_variety(&all);

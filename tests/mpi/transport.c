@@ -60,23 +60,20 @@ static void gathers(size_t longest)
     }
 }
 
-static void test_gathers(void **state)
+TEST(test_gathers)
 {
-    (void)state;
     gathers(INT_MAX);
 }
 
 /* Counts beyond what an int can tell, with a small int. */
-static void test_gathers_of_many_bytes(void **state)
+TEST(test_gathers_of_many_bytes)
 {
-    (void)state;
     gathers(61);
 }
 
 /* Two channels and two axes, begun in another order in every process. */
-static void test_channels_have_orders_of_their_own(void **state)
+TEST(test_channels_have_orders_of_their_own)
 {
-    (void)state;
     struct syi_mpi *const mpi = open_transport(mesh_number(n_meshes() / 2), NULL);
     int got[4][64];
     int mine[4];
@@ -99,9 +96,8 @@ static void test_channels_have_orders_of_their_own(void **state)
 }
 
 /* More than the slots in shared memory; they end in another order in every process. */
-static void test_many_gathers_at_a_time(void **state)
+TEST(test_many_gathers_at_a_time)
 {
-    (void)state;
     enum { MANY = 100 };
     static int mine[MANY], got[MANY][64];
     sy_transport_ticket tickets[MANY], turned[MANY];
@@ -122,9 +118,8 @@ static void test_many_gathers_at_a_time(void **state)
 
 /* A fence without bytes ends when all have begun, not before. Process 0 begins only when the others have asked
    often enough and told it so. */
-static void test_a_fence_waits_for_all(void **state)
+TEST(test_a_fence_waits_for_all)
 {
-    (void)state;
     struct syi_mpi *const mpi = open_transport((sy_mesh){1, n_ranks}, NULL);
     sy_transport_ticket ticket;
     if (this_rank == 0)
@@ -269,22 +264,19 @@ static void trades(size_t longest, uint64_t n_tags)
     }
 }
 
-static void test_exchanges(void **state)
+TEST(test_exchanges)
 {
-    (void)state;
     trades(INT_MAX, 0);
 }
 
-static void test_exchanges_of_long_rows(void **state)
+TEST(test_exchanges_of_long_rows)
 {
-    (void)state;
     trades(16, 0);
 }
 
 /* An MPI with one tag: messages are matched by their order alone. */
-static void test_exchanges_with_few_tags(void **state)
+TEST(test_exchanges_with_few_tags)
 {
-    (void)state;
     trades(INT_MAX, 1);
 }
 
@@ -309,16 +301,14 @@ static void many_at_a_time(uint64_t n_tags)
     close_transport(mpi, NULL);
 }
 
-static void test_many_exchanges_at_a_time(void **state)
+TEST(test_many_exchanges_at_a_time)
 {
-    (void)state;
     for (uint64_t n_tags = 0; n_tags < 4; n_tags++)
         many_at_a_time(n_tags);
 }
 
-static void test_warm_paths_allocate_nothing(void **state)
+TEST(test_warm_paths_allocate_nothing)
 {
-    (void)state;
     struct allocator memory = {0};
     struct syi_mpi *const mpi = open_transport((sy_mesh){n_ranks, 1}, &memory);
     int warm = 0;
@@ -372,9 +362,8 @@ static sy_status share_all(struct syi_mpi *mpi, size_t bytes, void **base, void 
     return ok ? st : SY_ERR_NOMEM;
 }
 
-static void test_shared_memory(void **state)
+TEST(test_shared_memory)
 {
-    (void)state;
     struct allocator memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
     if (mpi->common.transport.share == NULL)
@@ -404,9 +393,8 @@ static void test_shared_memory(void **state)
 }
 
 /* More than there can be, in one process: it fails there, and the next one works. */
-static void test_too_much_shared_memory(void **state)
+TEST(test_too_much_shared_memory)
 {
-    (void)state;
     struct allocator memory = {0};
     struct syi_mpi *const mpi = open_transport(mesh_number(0), &memory);
     if (mpi->common.transport.share == NULL)
@@ -437,9 +425,8 @@ int posix_fallocate(int fd, off_t offset, off_t len)
 }
 
 /* A profiler's timer, say. */
-static void test_signals_during_allocation(void **state)
+TEST(test_signals_during_allocation)
 {
-    (void)state;
     struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
     if (mpi->common.transport.share == NULL)
         skip_because("this transport shares no memory");
@@ -454,9 +441,8 @@ static void test_signals_during_allocation(void **state)
 }
 
 /* Memory of a name that is another process's by chance: the mark at its end is not ours. */
-static void test_memory_of_others(void **state)
+TEST(test_memory_of_others)
 {
-    (void)state;
     struct syi_mpi *const mpi = open_transport(mesh_number(0), NULL);
     if (mpi->common.transport.share == NULL)
         skip_because("this transport shares no memory");
@@ -477,9 +463,8 @@ static void test_memory_of_others(void **state)
 /* ---- Failures ----------------------------------------------------------------------------------------- */
 
 /* The n-th allocation fails in the last process; all of them hear of it, nothing is left. */
-static void test_no_memory_for_a_transport(void **state)
+TEST(test_no_memory_for_a_transport)
 {
-    (void)state;
     struct allocator memory = {.fail_at = this_rank == n_ranks - 1 ? 1 : 0};
     const sy_comm_options options = limited_options(&memory);
     struct syi_mpi *mpi;
@@ -492,9 +477,8 @@ static void test_no_memory_for_a_transport(void **state)
     assert_non_null(strstr(sentence, "allocated"));
 }
 
-static void test_no_memory_for_a_ticket(void **state)
+TEST(test_no_memory_for_a_ticket)
 {
-    (void)state;
     struct allocator memory = {0};
     struct syi_mpi *const mpi = open_transport((sy_mesh){1, n_ranks}, &memory);
     sy_transport_ticket ticket;
@@ -512,9 +496,8 @@ static void test_no_memory_for_a_ticket(void **state)
 
 /* A message longer than its receiver expects is an error of MPI: a status and a sentence, no end of the
    process. (With MPICH that takes a world whose errors return.) */
-static void test_errors_of_mpi_are_reported(void **state)
+TEST(test_errors_of_mpi_are_reported)
 {
-    (void)state;
     struct syi_mpi *const mpi = open_transport((sy_mesh){1, n_ranks}, NULL);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     unsigned char bytes[200] = {0};

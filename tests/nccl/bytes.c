@@ -12,9 +12,8 @@ static int64_t sent_bytes(const sy_comm *comm)
     return (int64_t)((const struct syi_nccl *)comm->transport.self)->sent_bytes;
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
-    (void)state;
     sy_ctx *const ctx = test_ctx(1, NULL);
     int64_t total = 0, sent, received;
     char first[600] = "";

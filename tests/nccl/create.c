@@ -4,80 +4,40 @@
 #include "ranks_nccl.h"
 #include "support_memory.h"
 
-struct attempt {
+/* What one process asks for otherwise than the others. */
+static const struct attempt {
     const char *name;
-    void (*make)(sy_mesh *mesh, sy_nccl_options *options); /* in one process; NULL: in all */
     sy_status want;
     const char *words;
+    sy_mesh more; /* added to the mesh */
+    bool transposed, no_dealloc;
+    int fail_at; /* allocation; the first is the transport's, and what follows is for the answer */
+    int max_blocks, max_inflight;
+    sy_check check;
+} attempts[] = {
+    {"no rows", SY_ERR_VALUE, "mesh is 0 x ", .more = {-1, 0}},
+    {"a larger mesh", SY_ERR_COMM, "nccl has ", .more = {0, 1}},
+    {"another mesh", SY_ERR_MISMATCH, "mesh differs: ", .transposed = true},
+    {"half an allocator", SY_ERR_NULL, "dealloc is NULL", .no_dealloc = true},
+    {"no memory", SY_ERR_NOMEM, "a transport could not be allocated", .fail_at = 1},
+    {"negative blocks", SY_ERR_VALUE, "max_blocks is negative", .max_blocks = -1},
+    {"other blocks", SY_ERR_MISMATCH, "max_blocks differs: ", .max_blocks = 3},
+    {"another check", SY_ERR_MISMATCH, "check differs: ", .check = SY_CHECK_NONE},
+    {"too many requests", SY_ERR_VALUE, "max_inflight is 1000", .max_inflight = 1000},
 };
 
-static void no_mesh(sy_mesh *mesh, sy_nccl_options *options)
+static void differ(const struct attempt *a, sy_mesh *mesh, sy_nccl_options *options, struct allocator *memory)
 {
-    (void)options;
-    mesh->rows = 0;
+    *mesh = (sy_mesh){mesh->rows + a->more.rows, mesh->cols + a->more.cols};
+    if (a->transposed)
+        *mesh = (sy_mesh){mesh->cols, mesh->rows};
+    if (a->no_dealloc)
+        options->comm.dealloc = NULL;
+    memory->fail_at = a->fail_at;
+    options->max_blocks = a->max_blocks;
+    options->comm.max_inflight = a->max_inflight;
+    options->comm.check = a->check;
 }
-
-static void larger_mesh(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)options;
-    mesh->cols++;
-}
-
-static void other_mesh(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)options;
-    *mesh = (sy_mesh){mesh->cols, mesh->rows};
-}
-
-static void half_an_allocator(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->comm.dealloc = NULL;
-}
-
-/* The first call is the transport's, and fails; what follows is for the answer. */
-static void no_transport(sy_mesh *mesh, sy_nccl_options *options)
-{
-    struct allocator *const a = options->comm.alloc_user;
-    (void)mesh;
-    a->fail_at = 1;
-}
-
-static void negative_blocks(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->max_blocks = -1;
-}
-
-static void other_blocks(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->max_blocks = 3;
-}
-
-static void other_check(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->comm.check = SY_CHECK_NONE;
-}
-
-static void too_many_requests(sy_mesh *mesh, sy_nccl_options *options)
-{
-    (void)mesh;
-    options->comm.max_inflight = 1000;
-}
-
-static const struct attempt attempts[] = {
-    {"no rows", no_mesh, SY_ERR_VALUE, "mesh is 0 x "},
-    {"a larger mesh", larger_mesh, SY_ERR_COMM, "nccl has "},
-    {"another mesh", other_mesh, SY_ERR_MISMATCH, "mesh differs: "},
-    {"half an allocator", half_an_allocator, SY_ERR_NULL, "dealloc is NULL"},
-    {"no memory", no_transport, SY_ERR_NOMEM, "a transport could not be allocated"},
-    {"negative blocks", negative_blocks, SY_ERR_VALUE, "max_blocks is negative"},
-    {"other blocks", other_blocks, SY_ERR_MISMATCH, "max_blocks differs: "},
-    {"another check", other_check, SY_ERR_MISMATCH, "check differs: "},
-    {"too many requests", too_many_requests, SY_ERR_VALUE, "max_inflight is 1000"},
-};
 
 static void test_attempt(void **state)
 {
@@ -90,7 +50,7 @@ static void test_attempt(void **state)
         options.comm.error = text;
         options.comm.error_bytes = sizeof text;
         if (this_rank == guilty)
-            a->make(&mesh, &options);
+            differ(a, &mesh, &options, &memory);
         sy_comm *comm = (sy_comm *)(void *)&mesh;
         const sy_status status = sy_comm_create_nccl(&comm, ranks_nccl, mesh, &options);
         expect_same_everywhere(text, sizeof text);
@@ -143,9 +103,8 @@ static void test_failure(void **state)
 }
 
 /* A call that the others never join: what was under way is freed with the comm. */
-static void test_nothing_is_kept(void **state)
+TEST(test_nothing_is_kept)
 {
-    (void)state;
     const sy_nccl_options options = {.comm = {.timeout_ms = 300}};
     sy_ctx *const ctx = test_ctx(1, NULL);
     const int before = fake_nccl_live();
@@ -160,9 +119,8 @@ static void test_nothing_is_kept(void **state)
 }
 #endif
 
-static void test_no_communicator(void **state)
+TEST(test_no_communicator)
 {
-    (void)state;
     char text[300] = "";
     const sy_nccl_options options = {.comm = {.error = text, .error_bytes = sizeof text}};
     sy_comm *comm = NULL;
@@ -172,9 +130,8 @@ static void test_no_communicator(void **state)
     assert_string_equal(text, "sy_comm_create_nccl: comm is NULL, want a place for the comm");
 }
 
-static void test_a_comm(void **state)
+TEST(test_a_comm)
 {
-    (void)state;
     sy_comm *comm = NULL;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(sy_comm_create_nccl(&comm, ranks_nccl, (sy_mesh){n_ranks, 1}, NULL), SY_OK);
@@ -187,9 +144,8 @@ static void test_a_comm(void **state)
 }
 
 /* The last process never calls. The communicator is then of no use, and the caller ends it. */
-static void test_absent_process(void **state)
+TEST(test_absent_process)
 {
-    (void)state;
     char text[300] = "";
     const sy_nccl_options options = {.comm = {.timeout_ms = 500, .error = text, .error_bytes = sizeof text}};
     ncclComm_t nccl = ranks_nccl_new();
@@ -222,7 +178,5 @@ TEST_GROUP(create)
 #endif
     if (n_ranks > 1)
         test_add(&list, "a process that never comes", test_absent_process, NULL);
-    const int failed = ranks_run(list.tests, list.count);
-    free(list.tests);
-    return ranks_end(failed);
+    return ranks_run_list(&list);
 }

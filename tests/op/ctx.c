@@ -6,9 +6,8 @@
 
 /* ---- Creation ----------------------------------------------------------------------------------------------- */
 
-static void create_with_defaults(void **state)
+TEST(create_with_defaults)
 {
-    (void)state;
     sy_ctx *ctx = NULL;
     assert_int_equal(sy_ctx_create(&ctx, NULL), SY_OK);
     assert_non_null(ctx);
@@ -18,9 +17,8 @@ static void create_with_defaults(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void null_arguments(void **state)
+TEST(null_arguments)
 {
-    (void)state;
     sy_fault fault;
     assert_int_equal(sy_ctx_create(NULL, NULL), SY_ERR_NULL);
     sy_ctx_destroy(NULL);
@@ -52,30 +50,26 @@ static void rejected_creation(sy_ctx_options options, sy_status want, const char
     assert_null(ctx);
 }
 
-static void negative_threads(void **state)
+TEST(negative_threads)
 {
-    (void)state;
     rejected_creation((sy_ctx_options){.threads = -1}, SY_ERR_VALUE, "-1");
 }
 
-static void unknown_isa(void **state)
+TEST(unknown_isa)
 {
-    (void)state;
     rejected_creation((sy_ctx_options){.isa = "abacus"}, SY_ERR_VALUE, "abacus");
     rejected_creation((sy_ctx_options){.isa = ""}, SY_ERR_VALUE, "isa");
 }
 
-static void alloc_without_dealloc(void **state)
+TEST(alloc_without_dealloc)
 {
-    (void)state;
     rejected_creation((sy_ctx_options){.alloc = limited_alloc}, SY_ERR_NULL, "dealloc");
     rejected_creation((sy_ctx_options){.dealloc = limited_free}, SY_ERR_NULL, "alloc");
 }
 
 /* Never past the end, always terminated; a buffer of no bytes is not touched. */
-static void short_error_buffer(void **state)
+TEST(short_error_buffer)
 {
-    (void)state;
     sy_ctx *ctx = NULL;
     for (size_t n = 0; n < 40; n++) {
         char *error = buf_new(n, 0);
@@ -87,9 +81,8 @@ static void short_error_buffer(void **state)
     }
 }
 
-static void every_listed_isa_can_be_asked_for(void **state)
+TEST(every_listed_isa_can_be_asked_for)
 {
-    (void)state;
     bool scalar = false;
     int n = 0;
     for (; sy_isa_name(n) != NULL; n++) {
@@ -104,9 +97,8 @@ static void every_listed_isa_can_be_asked_for(void **state)
     assert_null(sy_isa_name(1000000));
 }
 
-static void thread_limit(void **state)
+TEST(thread_limit)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(3, NULL);
     assert_int_equal(sy_ctx_threads(ctx), 3);
     assert_int_equal(sy_ctx_set_threads(ctx, 7), SY_OK);
@@ -120,9 +112,8 @@ static void thread_limit(void **state)
 
 /* ---- Names and versions ------------------------------------------------------------------------------------- */
 
-static void status_names(void **state)
+TEST(status_names)
 {
-    (void)state;
     static const char *const names[] = {
         "SY_OK",           "SY_ERR_NULL",     "SY_ERR_DTYPE",  "SY_ERR_SHAPE",       "SY_ERR_STRIDE",
         "SY_ERR_VALUE",    "SY_ERR_OVERFLOW", "SY_ERR_ALIAS",  "SY_ERR_INDEX",       "SY_ERR_ROUTING",
@@ -133,9 +124,8 @@ static void status_names(void **state)
     assert_string_equal(sy_status_name((sy_status)COUNT_OF(names)), "SY_ERR_UNKNOWN");
 }
 
-static void fault_names(void **state)
+TEST(fault_names)
 {
-    (void)state;
     static const char *const names[] = {
         "NONE",        "NULL_POINTER",   "BAD_DTYPE",   "BAD_RANK",     "BAD_SHAPE",  "EMPTY",
         "BAD_VALUE",   "BAD_BLOCK_SIZE", "BAD_OPTION",  "OVERFLOW",     "BAD_STRIDE", "BAD_DEVICE",
@@ -146,9 +136,8 @@ static void fault_names(void **state)
     assert_non_null(sy_fault_name((sy_fault_code)COUNT_OF(names)));
 }
 
-static void versions(void **state)
+TEST(versions)
 {
-    (void)state;
     char text[32];
     snprintf(text, sizeof text, "%d.%d.%d", SY_VERSION_MAJOR, SY_VERSION_MINOR, SY_VERSION_PATCH);
     assert_string_equal(sy_version(), text);
@@ -166,9 +155,8 @@ static bool is_optional(const char *op, const char *name)
     return true;
 }
 
-static void success_clears_sentence_and_fault(void **state)
+TEST(success_clears_sentence_and_fault)
 {
-    (void)state;
     struct test_call call;
     sy_fault fault;
     sy_ctx *ctx = test_ctx(1, NULL);
@@ -209,9 +197,8 @@ static int permute(void)
 }
 
 /* A good query after a rejected call is a success too. */
-static void query_clears_the_sentence(void **state)
+TEST(query_clears_the_sentence)
 {
-    (void)state;
     struct test_call call;
     sy_query query;
     sy_ctx *ctx = test_ctx(1, NULL);
@@ -275,9 +262,8 @@ static void lent_workspace(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void some_operator_needs_workspace(void **state)
+TEST(some_operator_needs_workspace)
 {
-    (void)state;
     size_t most = 0;
     sy_ctx *ctx = test_ctx(3, NULL);
     for (int i = 0; i < TEST_CALLS; i++) {
@@ -292,9 +278,48 @@ static void some_operator_needs_workspace(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void rejected_workspace(void **state)
+/* All that was lent counts, also what the call does not need, where tests/case has tensors at the end of what is needed; and an
+   overlap is told before a lack of memory. */
+TEST(all_that_was_lent_counts)
 {
-    (void)state;
+    struct test_call call;
+    sy_query query = {0};
+    sy_fault fault;
+    char want[160];
+    sy_ctx *ctx = test_ctx(1, NULL);
+    for (int i = 0; query.workspace_bytes == 0; i++) {
+        if (i > 0)
+            test_call_free(&call);
+        test_call_make(&call, i, false);
+        expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
+    }
+    struct tensor *const x = &call.tensors[0];
+    const size_t scratch = (query.workspace_bytes + 63) / 64 * 64;
+    const struct {
+        size_t lent, at;
+        sy_status want;
+    } rows[] = {{4 * scratch, 2 * scratch, SY_ERR_ALIAS}, {1, 0, SY_ERR_ALIAS}, {1, scratch, SY_ERR_NOMEM}};
+    unsigned char *const arena = buf_new(4 * scratch + x->bytes, 0);
+    snprintf(want, sizeof want, "%s: %s overlaps the workspace in memory, want separate memory", call.op,
+             call.names[0]);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        assert_int_equal(sy_ctx_set_workspace(ctx, arena, rows[i].lent), SY_OK);
+        x->t.data = memcpy(arena + rows[i].at, x->mem, x->bytes);
+        expect_status(ctx, test_call_run(ctx, &call), rows[i].want);
+        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+        if (rows[i].want == SY_ERR_ALIAS) {
+            assert_string_equal(sy_ctx_error(ctx), want);
+            assert_int_equal(fault.code, SY_FAULT_ALIAS);
+        }
+        test_call_expect_untouched(&call);
+    }
+    buf_free(arena);
+    sy_ctx_destroy(ctx);
+    test_call_free(&call);
+}
+
+TEST(rejected_workspace)
+{
     sy_ctx *ctx = test_ctx(1, NULL);
     unsigned char *lent = buf_new(4096, 0);
     assert_int_equal(sy_ctx_set_workspace(ctx, NULL, 64), SY_ERR_NULL);
@@ -308,9 +333,8 @@ static void rejected_workspace(void **state)
 
 /* ---- Argument structs of older and newer callers ------------------------------------------------------------ */
 
-static void shorter_arguments_read_as_zero(void **state)
+TEST(shorter_arguments_read_as_zero)
 {
-    (void)state;
     struct test_call call, want;
     sy_ctx *ctx = test_ctx(1, NULL);
     test_call_make(&want, permute(), false);
@@ -328,9 +352,8 @@ static void shorter_arguments_read_as_zero(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void longer_arguments_must_be_zero_past_the_known(void **state)
+TEST(longer_arguments_must_be_zero_past_the_known)
 {
-    (void)state;
     struct test_call call;
     sy_query query;
     sy_ctx *ctx = test_ctx(1, NULL);
@@ -353,9 +376,8 @@ static void longer_arguments_must_be_zero_past_the_known(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void older_query_is_filled_to_its_size(void **state)
+TEST(older_query_is_filled_to_its_size)
 {
-    (void)state;
     struct test_call call;
     sy_ctx *ctx = test_ctx(1, NULL);
     test_call_make(&call, permute(), false);
@@ -373,9 +395,8 @@ static void older_query_is_filled_to_its_size(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void shorter_options_read_as_zero(void **state)
+TEST(shorter_options_read_as_zero)
 {
-    (void)state;
     sy_ctx *ctx = NULL;
     const sy_ctx_options options = {.threads = 2, .parallel_for = NULL};
     const size_t bytes = offsetof(sy_ctx_options, parallel_for);
@@ -447,9 +468,8 @@ static void traced_call(void **state)
 }
 
 /* An older caller's fault is filled to its size, a newer one's unknown end is zeroed. */
-static void fault_is_filled_to_the_callers_size(void **state)
+TEST(fault_is_filled_to_the_callers_size)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     expect_status(ctx, sy_sample(ctx, &(sy_sample_args){.logits = NULL}), SY_ERR_NULL);
     struct {
@@ -487,6 +507,7 @@ TEST_GROUP(ctx)
         cmocka_unit_test(fault_is_filled_to_the_callers_size),
         cmocka_unit_test(query_clears_the_sentence),
         cmocka_unit_test(some_operator_needs_workspace),
+        cmocka_unit_test(all_that_was_lent_counts),
         cmocka_unit_test(rejected_workspace),
         cmocka_unit_test(shorter_arguments_read_as_zero),
         cmocka_unit_test(longer_arguments_must_be_zero_past_the_known),

@@ -11,56 +11,23 @@ struct row {
     const char *sentence; /* how it begins */
 };
 
+/* Without a device: CUDA device 0. */
 static const struct row rows[] = {
-    {"no library",
-     "/nowhere/libswitchyard_cuda.so",
-     "",
-     {kDLCUDA, 0},
-     false,
-     SY_ERR_UNSUPPORTED,
-     "sy_ctx_create: libswitchyard_cuda.so.0.1 could not be loaded: "},
-    {"a library of another kind",
-     "libm.so.6",
-     "",
-     {kDLCUDA, 0},
-     false,
-     SY_ERR_UNSUPPORTED,
-     "sy_ctx_create: libswitchyard_cuda.so.0.1 is of another version, want 0.1.0"},
-    {"another version",
-     NULL,
-     "other version",
-     {kDLCUDA, 0},
-     false,
-     SY_ERR_UNSUPPORTED,
-     "sy_ctx_create: libswitchyard_cuda.so.0.1 is of another version, want 0.1.0"},
-    {"no driver",
-     NULL,
-     "no driver",
-     {kDLCUDA, 0},
-     false,
-     SY_ERR_DEVICE,
-     "sy_ctx_create: no CUDA device can be used: no driver"},
-    {"no device",
-     NULL,
-     "",
-     {kDLCUDA, 3},
-     false,
-     SY_ERR_DEVICE,
-     "sy_ctx_create: device is cuda:3, want 0 or more and below 0, the CUDA devices of this machine"},
-    {"a device of an unknown kind",
-     NULL,
-     "",
-     {(DLDeviceType)77, 0},
-     false,
-     SY_ERR_DEVICE,
-     "sy_ctx_create: device has type 77, want 1 (CPU) or 2 (CUDA)"},
-    {"a stream without a device",
-     NULL,
-     "",
-     {kDLCPU, 0},
-     true,
-     SY_ERR_VALUE,
-     "sy_ctx_create: stream is given without a CUDA device, want both or neither"},
+    {"no library", .library = "/nowhere/libswitchyard_cuda.so", .status = SY_ERR_UNSUPPORTED,
+     .sentence = "sy_ctx_create: libswitchyard_cuda.so.0.1 could not be loaded: "},
+    {"a library of another kind", .library = "libm.so.6", .status = SY_ERR_UNSUPPORTED,
+     .sentence = "sy_ctx_create: libswitchyard_cuda.so.0.1 is of another version, want 0.1.0"},
+    {"another version", .fake = "other version", .status = SY_ERR_UNSUPPORTED,
+     .sentence = "sy_ctx_create: libswitchyard_cuda.so.0.1 is of another version, want 0.1.0"},
+    {"no driver", .fake = "no driver", .status = SY_ERR_DEVICE,
+     .sentence = "sy_ctx_create: no CUDA device can be used: no driver"},
+    {"no device", .device = {kDLCUDA, 3}, .status = SY_ERR_DEVICE,
+     .sentence =
+         "sy_ctx_create: device is cuda:3, want 0 or more and below 0, the CUDA devices of this machine"},
+    {"a device of an unknown kind", .device = {(DLDeviceType)77, 0}, .status = SY_ERR_DEVICE,
+     .sentence = "sy_ctx_create: device has type 77, want 1 (CPU) or 2 (CUDA)"},
+    {"a stream without a device", .device = {kDLCPU, 0}, .stream = true, .status = SY_ERR_VALUE,
+     .sentence = "sy_ctx_create: stream is given without a CUDA device, want both or neither"},
 };
 
 static void creation_fails(void **state)
@@ -69,22 +36,21 @@ static void creation_fails(void **state)
     char error[512] = "";
     int stream;
     sy_ctx *ctx = NULL;
-    const sy_ctx_options options = {.device = row->device,
-                                    .stream = row->stream ? &stream : NULL,
-                                    .error = error,
-                                    .error_bytes = sizeof error,
-                                    .device_library =
-                                        row->library != NULL ? row->library : SWITCHYARD_FAKE_CUDA};
-    setenv("FAKE_CUDA", row->fake, 1);
+    const sy_ctx_options options = {
+        .device = row->device.device_type != 0 ? row->device : (DLDevice){kDLCUDA, 0},
+        .stream = row->stream ? &stream : NULL,
+        .error = error,
+        .error_bytes = sizeof error,
+        .device_library = row->library != NULL ? row->library : SWITCHYARD_FAKE_CUDA};
+    setenv("FAKE_CUDA", row->fake != NULL ? row->fake : "", 1);
     assert_int_equal(sy_ctx_create(&ctx, &options), row->status);
     assert_null(ctx);
     if (strncmp(error, row->sentence, strlen(row->sentence)) != 0)
         fail_msg("\"%s\", want \"%s\"", error, row->sentence);
 }
 
-static void an_operator_that_the_device_does_not_have(void **state)
+TEST(an_operator_that_the_device_does_not_have)
 {
-    (void)state;
     sy_ctx *ctx = NULL;
     int64_t capacity = 7, one = 1;
     DLTensor out = sy_tensor(&capacity, SY_I64, 1, &one);
@@ -100,9 +66,8 @@ static void an_operator_that_the_device_does_not_have(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void without_a_device(void **state)
+TEST(without_a_device)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     void *data = NULL;
     int byte = 0;

@@ -183,15 +183,13 @@ static void expect_child_finishes(bool own_context)
     sy_ctx_destroy(ctx);
 }
 
-static void forked_child_finishes_with_the_parents_context(void **state)
+TEST(forked_child_finishes_with_the_parents_context)
 {
-    (void)state;
     expect_child_finishes(false);
 }
 
-static void forked_child_finishes_with_its_own_context(void **state)
+TEST(forked_child_finishes_with_its_own_context)
 {
-    (void)state;
     expect_child_finishes(true);
 }
 
@@ -293,9 +291,8 @@ static void control_set(uint64_t word)
 static const uint64_t control_flush = 0, control_all = 0;
 #endif
 
-static void flush_to_zero_is_off_during_and_back_after(void **state)
+TEST(flush_to_zero_is_off_during_and_back_after)
 {
-    (void)state;
     uint32_t input[4] = {0x00000003, 0x80400000, 0x00ffffff, 0x00000001}, dispatch[4];
     const uint32_t want[4] = {0x00000002, 0x80200000, 0x00800000, 0x00000000}; /* halves, ties to even */
     float gate[1] = {.5f};
@@ -323,9 +320,8 @@ static void flush_to_zero_is_off_during_and_back_after(void **state)
 }
 
 /* Two tests of each operator have counted; a few operators are never split. */
-static void most_operators_use_the_pool(void **state)
+TEST(most_operators_use_the_pool)
 {
-    (void)state;
     assert_true(n_pooled >= 2 * (TEST_CALLS - 6));
 }
 

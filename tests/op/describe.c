@@ -5,9 +5,8 @@
 
 #include <ctype.h>
 
-static void numbers_and_names(void **state)
+TEST(numbers_and_names)
 {
-    (void)state;
     assert_true(sy_op_count() >= 30);
     for (int i = 0; i < sy_op_count(); i++) {
         const sy_op_info *op = sy_op_at(i);
@@ -15,6 +14,7 @@ static void numbers_and_names(void **state)
         assert_int_equal(op->number, i);
         assert_ptr_equal(sy_op_find(op->name), op);
         assert_true(op->summary[0] != '\0');
+        assert_in_range(op->args_bytes, 1, sizeof(union test_args));
         assert_in_range(op->n_fields, 1, SY_MAX_FIELDS);
         for (int f = 0; f < op->n_fields; f++)
             assert_int_equal(sy_op_field(op, f)->kind == SY_KIND_TENSOR, f < op->n_tensors);
@@ -27,9 +27,8 @@ static void numbers_and_names(void **state)
     assert_null(sy_op_find("moe_permute "));
 }
 
-static void types_and_kinds(void **state)
+TEST(types_and_kinds)
 {
-    (void)state;
     assert_string_equal(sy_type_name(SY_TYPE_BF16), "bf16");
     assert_string_equal(sy_type_name((sy_type)SY_N_TYPES), "another type");
     assert_string_equal(sy_type_name((sy_type)-1), "another type");
@@ -63,9 +62,8 @@ static void expect(sy_ctx *ctx, sy_status got, sy_status want, const char *sente
     assert_int_equal(fault.status, want);
 }
 
-static void what_is_no_operator(void **state)
+TEST(what_is_no_operator)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     sy_moe_pad_map_args args = {0};
     sy_shape shapes[SY_MAX_FIELDS];
@@ -95,9 +93,8 @@ static void what_is_no_operator(void **state)
 }
 
 /* Callers with an older or a newer header. */
-static void shorter_and_longer_structs(void **state)
+TEST(shorter_and_longer_structs)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     uint8_t map[6] = {1, 0, 1, 0, 1, 0}, padded[6];
     const DLTensor in = sy_tensor(map, SY_U8, 2, (int64_t[]){3, 2}),
@@ -117,9 +114,8 @@ static void shorter_and_longer_structs(void **state)
 }
 
 /* Optional outputs that a call cannot have, and a row count that stands in the contents. */
-static void outputs_that_depend(void **state)
+TEST(outputs_that_depend)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     sy_shape shapes[SY_MAX_FIELDS];
     float rows[6][2];
@@ -235,9 +231,8 @@ static bool is_executed(const sy_op_info *op)
 }
 
 /* Every letter of an output is stated by an input, by a scalar, or bound by the operator, which this list names. */
-static void texts_can_be_executed(void **state)
+TEST(texts_can_be_executed)
 {
-    (void)state;
     static const char *const bound[][2] = {
         {"moe_permute", "MG"}, {"moe_permute_ids", "MG"}, {"moe_unpermute", "T"}, {"moe_permute_grad", "TE"},
         {"moe_dispatch", "G"}, {"moe_align_block", "P"},  {"moe_place", "PRD"},   {"sample", "M"}};
@@ -262,9 +257,8 @@ static void texts_can_be_executed(void **state)
 
 /* ---- Operators between devices ------------------------------------------------------------------------- */
 
-static void any_operator(void **state)
+TEST(any_operator)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     sy_comm *comm = NULL;
     sy_shape shapes[SY_MAX_FIELDS];
@@ -298,9 +292,8 @@ static void any_operator(void **state)
 }
 
 /* Experts 0 and 2 on device 0, 1 on device 1; 2 and 3 tokens of 2 choices. */
-static void rows_that_depend(void **state)
+TEST(rows_that_depend)
 {
-    (void)state;
     enum { INPUT, INDICES, MAPPING, TOKENS = 6, METADATA, PLANE_TOKENS, PRESENT = 11, SRC, COUNTS, OFFSETS };
     sy_ctx *ctx = test_ctx(1, NULL);
     sy_comm *comm = NULL;

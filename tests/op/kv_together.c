@@ -7,9 +7,8 @@
 #define L(...) ((const int64_t[]){__VA_ARGS__})
 
 /* The functions with types: one operator for all, a macro defines them. */
-static void missing_context_arguments_or_query(void **state)
+TEST(missing_context_arguments_or_query)
 {
-    (void)state;
     sy_ctx *ctx = test_contexts[0];
     const sy_kv_gather_args args = {.block_size = 1};
     sy_query q;
@@ -30,9 +29,8 @@ static sy_kv_format format_named(const char *name)
     return format;
 }
 
-static void names_have_their_layouts(void **state)
+TEST(names_have_their_layouts)
 {
-    (void)state;
     static const struct {
         const char *name;
         int32_t row, q, group, scale_off, scale_bytes, rope_off, rope;
@@ -92,9 +90,8 @@ static void gather_two(const sy_kv_format *format, const DLTensor *cache, const 
 }
 
 /* A format of a caller whose header has a shorter struct, or a longer one that sets nothing unknown. */
-static void formats_of_other_sizes(void **state)
+TEST(formats_of_other_sizes)
 {
-    (void)state;
     uint8_t codes[2][2] = {{1, 2}, {3, 4}};
     float scales[] = {0.5f}, out[2][2];
     union {
@@ -175,9 +172,8 @@ static sy_status scatter_two(const DLTensor *a, const DLTensor *b)
 }
 
 /* Against marks in a pool: an element of both views is never accepted. Views of one stepping that share none are. */
-static void every_shared_element_is_found(void **state)
+TEST(every_shared_element_is_found)
 {
-    (void)state;
     enum { ELEMENTS = 64, ROOM = 96 };
     int16_t pool[ROOM];
     int shared = 0, interleaved = 0, tight = 0;
@@ -214,7 +210,7 @@ static void every_shared_element_is_found(void **state)
 
 /* Of several overlaps that of the first output is told, and of those the one with the first tensor, however many planes
    are between them. */
-static void first_overlap_of_many_planes(void **state)
+TEST(first_overlap_of_many_planes)
 {
     enum { PLANES = SY_KV_MAX_PLANES + 1, SLOTS = 6, WIDTH = 4 };
     static float cache[PLANES][SLOTS][WIDTH], rows[PLANES][1][WIDTH];
@@ -234,7 +230,6 @@ static void first_overlap_of_many_planes(void **state)
     int32_t slot[] = {1}, page[] = {0};
     const DLTensor index = sy_tensor(slot, SY_I32, 2, (int64_t[]){1, 1}),
                    table = sy_tensor(page, SY_I32, 2, (int64_t[]){1, 1});
-    (void)state;
     for (size_t c = 0; c < COUNT_OF(cases); c++) {
         DLTensor from[PLANES], to[PLANES];
         sy_kv_plane more[PLANES - 1];
@@ -269,9 +264,8 @@ struct newer_plane {
 };
 
 /* A caller whose header has a shorter or a longer struct, which must set nothing that this library does not know. */
-static void planes_of_other_sizes(void **state)
+TEST(planes_of_other_sizes)
 {
-    (void)state;
     enum { N = 3 };
     int16_t data[N][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}}, out[N][2];
     int32_t at[] = {3, 1}, block[] = {0};
@@ -313,9 +307,8 @@ static void planes_of_other_sizes(void **state)
 }
 
 /* As many as there may be, of one cache: inputs may be the same tensor. */
-static void two_hundred_and_fifty_six_planes(void **state)
+TEST(two_hundred_and_fifty_six_planes)
 {
-    (void)state;
     enum { N = SY_KV_MAX_PLANES + 1 };
     static int32_t out[N][2];
     static DLTensor outs[N];

@@ -20,7 +20,7 @@ static sy_comm *local_comm(sy_mesh mesh)
     return comm;
 }
 
-static void expect_call(const struct mesh_call *call)
+static void expect_call(struct mesh_call *call)
 {
     char why[256];
     if (!mesh_call_check(call, why, sizeof why))
@@ -35,21 +35,19 @@ static void random_cases(void **state)
     char why[400];
     sy_ctx *ctxs[] = {test_ctx(1, "scalar"), test_ctx(3, NULL)};
     sy_comm *comm = local_comm(mesh);
-    for (int i = 0; i < mesh_case_count(mesh); i++)
-        for (size_t c = 0; c < COUNT_OF(ctxs); c++)
-            if (!run_mesh_case(ctxs[c], comm, i, why, sizeof why))
-                fail_msg("%s", why);
-    sy_comm_destroy(comm);
-    for (size_t c = 0; c < COUNT_OF(ctxs); c++)
+    for (size_t c = 0; c < COUNT_OF(ctxs); c++) {
+        if (!run_mesh_cases(ctxs[c], comm, why, sizeof why))
+            fail_msg("%s", why);
         sy_ctx_destroy(ctxs[c]);
+    }
+    sy_comm_destroy(comm);
 }
 
 /* ---- Requests ----------------------------------------------------------------------------------------- */
 
 /* Three requests, waited for last to first. */
-static void waited_for_in_reverse(void **state)
+TEST(waited_for_in_reverse)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(2, NULL);
     const sy_mesh mesh = {2, 2};
     sy_comm *comm = local_comm(mesh);
@@ -84,9 +82,8 @@ static void waited_for_in_reverse(void **state)
 }
 
 /* A rejected request is started, and test, wait and free alike report it. */
-static void requests_return_rejections(void **state)
+TEST(requests_return_rejections)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     sy_comm *comm = local_comm((sy_mesh){1, 2});
     struct mesh_case m;
@@ -118,9 +115,8 @@ static void requests_return_rejections(void **state)
 
 /* ---- Comms -------------------------------------------------------------------------------------------- */
 
-static void local_comms(void **state)
+TEST(local_comms)
 {
-    (void)state;
     sy_comm *comm = NULL;
     sy_ctx *ctx = test_ctx(1, NULL);
     void *data = NULL;
@@ -148,9 +144,8 @@ static void local_comms(void **state)
     sy_ctx_destroy(ctx);
 }
 
-static void comms_that_cannot_be(void **state)
+TEST(comms_that_cannot_be)
 {
-    (void)state;
     static const sy_mesh bad[] = {{0, 2},     {2, 0},         {-1, 2},       {2, -1},
                                   {257, 257}, {65536, 65536}, {INT32_MAX, 2}};
     char error[256] = "";
@@ -170,9 +165,8 @@ static void comms_that_cannot_be(void **state)
 }
 
 /* Every allocation fails once, of a comm and of a routing. */
-static void creation_without_memory(void **state)
+TEST(creation_without_memory)
 {
-    (void)state;
     sy_ctx *ctx = test_ctx(1, NULL);
     int n = 1;
     for (bool made = false; !made; n++) {
@@ -198,9 +192,8 @@ static void creation_without_memory(void **state)
 
 /* ---- Calls -------------------------------------------------------------------------------------------- */
 
-static void missing_context_comm_or_arguments(void **state)
+TEST(missing_context_or_comm)
 {
-    (void)state;
     struct mesh_case m;
     sy_query q;
     sy_request *request = NULL;
@@ -209,20 +202,15 @@ static void missing_context_comm_or_arguments(void **state)
     sy_comm *comm = local_comm((sy_mesh){1, 2});
     mesh_case_random(&m, (sy_mesh){1, 2}, 0);
     for (int combines = 0; combines < 2; combines++) {
-        struct mesh_call *call =
-            combines ? mesh_combine_new(comm, &m, NULL) : mesh_dispatch_new(comm, &m, NULL);
-        const sy_op_info *op = sy_op_find(combines ? "all_to_all_combine" : "all_to_all_dispatch");
-        const void *args = combines ? (const void *)&call->combine : &call->dispatch;
-        const size_t bytes = op->args_bytes;
-        assert_int_equal(mesh_call_run(NULL, comm, call), SY_ERR_NULL);
+        m.combines = combines;
+        struct mesh_call *const call = mesh_call_new(comm, &m, NULL);
+        const sy_op_info *const op = mesh_call_op(call);
         expect_status(ctx, mesh_call_run(ctx, NULL, call), SY_ERR_NULL);
-        expect_status(ctx, sy_call_mesh(ctx, comm, op, NULL, bytes), SY_ERR_NULL);
         assert_int_equal(mesh_call_start(NULL, comm, call, &request), SY_ERR_NULL);
         expect_status(ctx, mesh_call_start(ctx, NULL, call, &request), SY_ERR_NULL);
         expect_status(ctx, mesh_call_start(ctx, comm, call, NULL), SY_ERR_NULL);
-        expect_status(ctx, sy_call_mesh_query(ctx, NULL, op, args, bytes, &q), SY_ERR_NULL);
-        expect_status(ctx, sy_call_mesh_query(ctx, comm, op, NULL, bytes, &q), SY_ERR_NULL);
-        expect_status(ctx, sy_call_mesh_query(ctx, comm, op, args, bytes, NULL), SY_ERR_NULL);
+        expect_status(ctx, sy_call_mesh_query(ctx, NULL, op, mesh_call_args(call), op->args_bytes, &q),
+                      SY_ERR_NULL);
         assert_null(request);
         expect_status(ctx, mesh_call_run(ctx, comm, call), SY_OK);
         assert_string_equal(sy_ctx_error(ctx), "");
@@ -247,6 +235,6 @@ TEST_GROUP(mesh)
     test_add(&list, "local_comms", local_comms, NULL);
     test_add(&list, "comms_that_cannot_be", comms_that_cannot_be, NULL);
     test_add(&list, "creation_without_memory", creation_without_memory, NULL);
-    test_add(&list, "missing_context_comm_or_arguments", missing_context_comm_or_arguments, NULL);
+    test_add(&list, "missing_context_or_comm", missing_context_or_comm, NULL);
     return test_run(&list, "op_mesh");
 }

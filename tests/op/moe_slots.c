@@ -6,13 +6,12 @@
 #include <fenv.h>
 
 /* 0.7 * 10 is a tie between 7 and the number below it: nearest even makes 7, rounding down would make 6. */
-static void capacity_ignores_the_rounding_mode(void **state)
+TEST(capacity_ignores_the_rounding_mode)
 {
     const int modes[] = {FE_TONEAREST, FE_DOWNWARD, FE_UPWARD, FE_TOWARDZERO};
     int64_t got = 0, one[] = {1};
     const DLTensor out = sy_tensor(&got, SY_I64, 1, one);
     const sy_moe_capacity_args args = {.samples = 10, .num_experts = 1, .factor = .7, .capacity = &out};
-    (void)state;
     for (size_t i = 0; i < COUNT_OF(modes); i++) {
         assert_int_equal(fesetround(modes[i]), 0);
         const sy_status status = sy_moe_capacity(test_contexts[0], &args);
@@ -25,7 +24,7 @@ static void capacity_ignores_the_rounding_mode(void **state)
 }
 
 /* The row that several samples name is any of theirs, every other row is exact. */
-static void broken_unique_promise_changes_only_its_row(void **state)
+TEST(broken_unique_promise_changes_only_its_row)
 {
     int32_t indices[] = {0, 0, 1, 0}, locations[] = {1, 1, 0, 1};
     float input[] = {1, 2, 3, 4}, rows[4];
@@ -39,7 +38,6 @@ static void broken_unique_promise_changes_only_its_row(void **state)
                                        .capacity = 2,
                                        .unique_slots = true,
                                        .dispatch = &out};
-    (void)state;
     for (int c = 0; c < n_test_contexts; c++) {
         for (int r = 0; r < 4; r++)
             rows[r] = 9;
@@ -48,7 +46,7 @@ static void broken_unique_promise_changes_only_its_row(void **state)
     }
 }
 
-static void another_name_for_the_gradient(void **state)
+TEST(another_name_for_the_gradient)
 {
     int32_t zero[] = {0};
     float slots[] = {3, 4}, output[2];
@@ -57,7 +55,6 @@ static void another_name_for_the_gradient(void **state)
                    y = sy_tensor(output, SY_F32, 2, row);
     const sy_moe_combine_args args = {
         .indices = &i, .locations = &i, .expert_out = &z, .num_experts = 1, .capacity = 1, .output = &y};
-    (void)state;
     expect_status(test_contexts[0], sy_moe_dispatch_grad_data(test_contexts[0], &args), SY_OK);
     expect_bytes(output, slots, sizeof output);
 }

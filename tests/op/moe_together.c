@@ -120,9 +120,8 @@ static void unpermute_layer(struct layer *l, int64_t rows, bool capacity, bool z
 }
 
 /* <forward(x), g> = <x, backward(g)>, packed, with capacity, with padding that is zero. */
-static void permute_and_unpermute_have_gradients(void **state)
+TEST(permute_and_unpermute_have_gradients)
 {
-    (void)state;
     for (uint64_t i = 0; i < 12; i++) {
         uint64_t rng = 100 + i;
         struct layer *const l = calloc(1, sizeof *l);
@@ -146,7 +145,7 @@ static void permute_and_unpermute_have_gradients(void **state)
 }
 
 /* Encode: dispatch of every choice; decode: combine. Both are linear in rows and in gates. Some choices find no place. */
-static void dispatch_and_combine_have_gradients(void **state)
+TEST(dispatch_and_combine_have_gradients)
 {
     enum { K = 2, S = 23, E = 5, C = 8, H = 19 };
     int32_t indices[K][S], locations[K][S];
@@ -154,7 +153,6 @@ static void dispatch_and_combine_have_gradients(void **state)
         slots[E * C * H] = {0}, grad_slots[E * C * H], z[E * C * H], grad_z[E * C * H] = {0};
     uint64_t rng = 1;
     int dropped = 0;
-    (void)state;
     for (int i = 0; i < S; i++) {
         indices[0][i] = (int32_t)rng_below(&rng, E);
         indices[1][i] = (int32_t)((indices[0][i] + 1 + rng_below(&rng, E - 1)) % E);
@@ -212,7 +210,7 @@ static void dispatch_and_combine_have_gradients(void **state)
 /* ---- Queries ------------------------------------------------------------------------------------------- */
 
 /* From shapes alone, at sizes no test could hold; scratch is never a share of the rows. */
-static void queries_of_large_calls(void **state)
+TEST(queries_of_large_calls)
 {
     enum { T = 1 << 20, E = 256, H = 7168 };
     const DLTensor *const map = MAT(NULL, SY_BOOL, T, E);
@@ -223,7 +221,6 @@ static void queries_of_large_calls(void **state)
                                        .routing_map = map,
                                        .probs = MAT(NULL, SY_F32, T, E)};
     sy_query q;
-    (void)state;
     for (int capacity = 0; capacity < 2; capacity++) {
         permute.drop_and_pad = unpermute.drop_and_pad = capacity;
         expect_status(ctx, sy_moe_permute_query(ctx, &permute, &q), SY_OK);

@@ -140,14 +140,13 @@ static void ask_and_call(void *data)
         p->status = sy_call(p->ctx, p->op, &p->args, p->op->args_bytes);
 }
 
-static void many_planes(void **state)
+TEST(many_planes)
 {
     static const char *const ops[] = {"kv_gather", "kv_scatter", "kv_ragged", "kv_blocks"};
     static const char *const kinds[] = {"of plain rows", "of heads", "of packed rows"};
     struct planes *p = malloc(sizeof *p);
     struct deepest most = {0};
     int number = 0;
-    (void)state;
     assert_non_null(p);
     for (sy_ctx *ctx; (ctx = next_ctx(&number)) != NULL; sy_ctx_destroy(ctx))
         for (int kind = 0; kind < ROWS_KINDS_OF_CACHE; kind++)
@@ -175,19 +174,17 @@ static void create_comm(void *data)
         abort();
 }
 
-static void a_comm(void **state)
+TEST(a_comm)
 {
     struct deepest most = {0};
     sy_comm *comm = NULL;
-    (void)state;
     note(&most, stack_of(create_comm, (void *)&comm), "sy_comm_create_local", "valid");
     sy_comm_destroy(comm);
     expect_shallow(&most);
 }
 
-static void skipped(void **state)
+TEST(skipped)
 {
-    (void)state;
     skip_because("sanitizers make frames larger");
 }
 

@@ -3,9 +3,8 @@
  */
 #include "support.h"
 
-static void vectors_and_matrices(void **state)
+TEST(vectors_and_matrices)
 {
-    (void)state;
     static const float data[6] = {0};
     sy_view view;
     const DLTensor *t = sy_mat(&view, data, SY_F32, 2, 3);
@@ -17,9 +16,8 @@ static void vectors_and_matrices(void **state)
     assert_true(t->ndim == 1 && t->shape[0] == 3 && t->dtype.bits == 64);
 }
 
-static void shapes_may_be_const(void **state)
+TEST(shapes_may_be_const)
 {
-    (void)state;
     static const uint8_t map[2][2] = {{1, 0}, {1, 1}};
     static const int64_t shape[2] = {2, 2};
     const DLTensor t = sy_tensor(map, SY_BOOL, 2, shape);
@@ -33,9 +31,8 @@ static void shapes_may_be_const(void **state)
 }
 
 /* One number for all rows is the same as a tensor that repeats it. */
-static void one_number_for_all_rows(void **state)
+TEST(one_number_for_all_rows)
 {
-    (void)state;
     enum { ROWS = 3, VOCAB = 50 };
     float logits[ROWS][VOCAB], p[ROWS], heat[ROWS];
     int64_t k[ROWS], got[ROWS], want[ROWS], stream[ROWS];

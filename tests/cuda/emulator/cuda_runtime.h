@@ -165,10 +165,6 @@ template <typename V> static inline V __reduce_min_sync(uint32_t mask, V v)
 {
     return emulator::fold(mask, v, [](V a, V b) { return a < b ? a : b; });
 }
-static inline uint32_t __activemask()
-{
-    return 0xffffffffu;
-}
 
 /* ---- Memory -------------------------------------------------------------------------------------------------- */
 
@@ -289,18 +285,6 @@ static inline float __fmaf_rn(float a, float b, float c)
 }
 namespace emulator {
 float rough_power(float a); /* as ex2.approx.ftz, with errors up to the documented limit */
-}
-static inline double __ddiv_rn(double a, double b)
-{
-    return a / b;
-}
-static inline float __double2float_rn(double a)
-{
-    return (float)a;
-}
-static inline double __ull2double_rn(unsigned long long a)
-{
-    return (double)a;
 }
 static inline unsigned long long __float2ull_rn(float a)
 {

@@ -662,14 +662,12 @@ void *emulator::host_realloc(void *data, size_t bytes)
 {
     return host_fails() ? nullptr : (std::realloc)(data, bytes);
 }
-/* Too small or too large, by a hash of the argument, or always as EMULATED_POWER says, low or high: no more than 2^-22 with the
-   rounding. */
+/* Too small or too large, by a hash of the argument: no more than 2^-22 with the rounding. */
 float emulator::rough_power(float a)
 {
-    static const char *const side = std::getenv("EMULATED_POWER");
     uint32_t bits;
     std::memcpy(&bits, &a, sizeof bits);
-    const bool above = side != nullptr ? side[0] == 'h' : (bits * 0x9e3779b9u >> 31) != 0;
+    const bool above = (bits * 0x9e3779b9u >> 31) != 0;
     const float y = (float)(std::exp2((double)a) * (1 + (above ? 0.75 : -0.75) * 0x1p-22));
     return y < 0x1p-126f ? 0.0f : y;
 }

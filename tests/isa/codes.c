@@ -111,7 +111,7 @@ static void decodes_all_codes(void **state)
                                     0x3f800000, 0xbf800000, 0x3dcccccd, 0x3c000000, 0x7f7fffff, 0x7f800000,
                                     0xff800000, 0x7fc00000, 0xffc12345, 0x7f800001, 0x7b000000, 0x33000001};
     static const size_t begin[] = {0, 184, 190}, end[] = {256, 248, 254};
-    const struct syi_kernels *k = syi_kernels_at(*(int *)*state);
+    const struct syi_kernels *k = *state;
     uint64_t rng = 6;
     uint8_t codes[256]; /* infinities and NaNs last, from 248 and from 254 on, where some calls end */
     for (size_t i = 0; i < sizeof codes; i++)
@@ -139,7 +139,7 @@ static void decodes_all_codes(void **state)
 static void decodes_groups(void **state)
 {
     static const float w[] = {0.7f, -0.013f, 0x1p100f};
-    const struct syi_kernels *k = syi_kernels_at(*(int *)*state);
+    const struct syi_kernels *k = *state;
     uint64_t rng = 7;
     for (int type = 0; type < SYI_N_CODES; type++)
         for (int to = 0; to < SYI_N_FLOATS; to++)
@@ -179,7 +179,7 @@ static float any_number(uint64_t *rng, int from, void *x, size_t i, int low, int
    largest magnitude of each group. The code is that of one operation in f32, which is exact in double before. */
 static void encodes_groups(void **state)
 {
-    const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
+    const struct syi_encoders *k = ((const struct syi_kernels *)*state)->encoders;
     uint64_t rng = 8;
     for (int round = 0; round < 18 * 300; round++) {
         const int type = round % 3, from = round / 3 % 3, divide = round / 9 % 2;
@@ -231,7 +231,7 @@ static float number_at(int type, int from, void *x, uint32_t i, float by, int di
 static void encodes_every_number(void **state)
 {
     static const float largest[] = {1.75f, 1.5f, 1.9921875f, 1.2345678f, 1.0f};
-    const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
+    const struct syi_encoders *k = ((const struct syi_kernels *)*state)->encoders;
     enum { ALL = 65536 };
     unsigned char *x = buf_new(ALL * 4, 0), *codes = buf_new(ALL, 0), *want = buf_new(ALL, 0);
     for (int round = 0; round < 5 * 18; round++) {
@@ -293,14 +293,15 @@ static void quotients_near(const struct syi_encoders *k, int type, uint64_t m, i
 static void divides_to_the_same_code(void **state)
 {
     static const int bits[SYI_N_CODES] = {5, 4, 8}; /* of the middles of two codes */
+    const struct syi_encoders *k = ((const struct syi_kernels *)*state)->encoders;
     for (int type = 0; type < SYI_N_CODES; type++)
         for (uint64_t m = UINT64_C(1) << (bits[type] - 1); m >> bits[type] == 0; m++)
-            quotients_near(syi_kernels_at(*(int *)*state)->encoders, type, m, 25 - bits[type]);
+            quotients_near(k, type, m, 25 - bits[type]);
 }
 
 static void amax_of_specials(void **state)
 {
-    const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
+    const struct syi_encoders *k = ((const struct syi_kernels *)*state)->encoders;
     static const uint32_t bits[2][SYI_N_FLOATS] = {{0xff800000u, 0xfc00u, 0xff80u},
                                                    {0x7f800001u, 0x7c01u, 0xff81u}};
     for (int from = 0; from < SYI_N_FLOATS; from++)
@@ -316,48 +317,29 @@ static void amax_of_specials(void **state)
             }
 }
 
-/* Kernels run with the floating-point control of a task. */
-static uint64_t control;
+static const struct CMUnitTest conversions[] = {
+    cmocka_unit_test(every_code_has_its_value),
+    cmocka_unit_test(rounding_is_to_nearest_even),
+    cmocka_unit_test(everything_else_saturates_or_vanishes),
+};
 
-static int enter(void **state)
-{
-    (void)state;
-    control = syi_fp_enter();
-    return 0;
-}
-
-static int leave(void **state)
-{
-    (void)state;
-    syi_fp_leave(control);
-    return 0;
-}
+static const struct CMUnitTest of_tables[] = {
+    cmocka_unit_test(decodes_all_codes),        cmocka_unit_test(decodes_groups),
+    cmocka_unit_test(encodes_groups),           cmocka_unit_test(encodes_every_number),
+    cmocka_unit_test(divides_to_the_same_code), cmocka_unit_test(amax_of_specials),
+};
 
 TEST_GROUP(codes)
 {
-    enum { MAX_TABLES = 8 };
-    static int table[MAX_TABLES];
-    struct CMUnitTest tests[3 + 6 * MAX_TABLES] = {
-        cmocka_unit_test(every_code_has_its_value),
-        cmocka_unit_test(rounding_is_to_nearest_even),
-        cmocka_unit_test(everything_else_saturates_or_vanishes),
-    };
-    size_t n = 3;
-    for (int i = 0; i < MAX_TABLES && syi_kernels_at(i) != NULL; i++) {
-        const char *name = syi_kernels_at(i)->name;
-        table[i] = i;
-        tests[n++] = (struct CMUnitTest){test_name("%s: decodes_all_codes", name), decodes_all_codes, NULL,
-                                         NULL, &table[i]};
-        tests[n++] =
-            (struct CMUnitTest){test_name("%s: decodes_groups", name), decodes_groups, NULL, NULL, &table[i]};
-        tests[n++] =
-            (struct CMUnitTest){test_name("%s: encodes_groups", name), encodes_groups, NULL, NULL, &table[i]};
-        tests[n++] = (struct CMUnitTest){test_name("%s: encodes_every_number", name), encodes_every_number,
-                                         NULL, NULL, &table[i]};
-        tests[n++] = (struct CMUnitTest){test_name("%s: divides_to_the_same_code", name),
-                                         divides_to_the_same_code, NULL, NULL, &table[i]};
-        tests[n++] = (struct CMUnitTest){test_name("%s: amax_of_specials", name), amax_of_specials, NULL,
-                                         NULL, &table[i]};
-    }
-    return _cmocka_run_group_tests("codes", tests, n, enter, leave);
+    struct test_list list = {NULL, 0, 0};
+    for (size_t t = 0; t < COUNT_OF(conversions); t++)
+        test_add(&list, conversions[t].name, conversions[t].test_func, NULL);
+    for (int i = 0; syi_kernels_at(i) != NULL; i++)
+        for (size_t t = 0; t < COUNT_OF(of_tables); t++)
+            test_add(&list, test_name("%s: %s", syi_kernels_at(i)->name, of_tables[t].name),
+                     of_tables[t].test_func, (void *)syi_kernels_at(i));
+    const uint64_t control = syi_fp_enter(); /* kernels run with the floating-point control of a task */
+    const int failed = test_run(&list, "codes");
+    syi_fp_leave(control);
+    return failed;
 }

@@ -29,7 +29,7 @@ static void fill_f32(uint64_t *rng, float *x, size_t n)
 
 static const struct syi_kernels *table(void **state)
 {
-    return syi_kernels_at(*(int *)*state);
+    return *state;
 }
 
 /* Guarded memory full of random bytes, off alignment by chance unless told to lie straight. */
@@ -79,74 +79,7 @@ static void copies_groups_of_rows(void **state)
             copy_some(table(state), &rng, n, lengths[i], 64);
 }
 
-/* The product of two f32 is exact in double, so rounding it once is the definition. */
-static uint32_t product_f32(float w, float x)
-{
-    const float p = (float)((double)w * (double)x);
-    return p != p ? 0x7fc00000u : f32_bits(p);
-}
-
-static void scales_f32(void **state)
-{
-    uint64_t rng = 2;
-    float x[MAX_N], weight[8];
-    for (int round = 0; round < 40; round++) {
-        fill_f32(&rng, x, MAX_N);
-        fill_f32(&rng, weight, 8);
-        for (size_t n = 0; n < MAX_N; n += 1 + n / 40) {
-            unsigned char *dst = buf_new(n * 4, n % MISALIGN);
-            table(state)->scale[SYI_FLOAT_F32](dst, x, weight[n % 8], n);
-            for (size_t i = 0; i < n; i++) {
-                uint32_t got;
-                memcpy(&got, dst + i * 4, 4);
-                assert_int_equal(got, product_f32(weight[n % 8], x[i]));
-            }
-            buf_free(dst);
-        }
-    }
-}
-
-/* All 65536 values of a 16-bit type under many weights. */
-static void scales_16(void (*scale)(void *, const void *, float, size_t), double (*value)(uint16_t),
-                      uint16_t (*round_to)(double))
-{
-    static uint16_t x[65536], y[65536];
-    uint64_t rng = 3;
-    float weight[48];
-    for (size_t i = 0; i < 65536; i++)
-        x[i] = (uint16_t)i;
-    fill_f32(&rng, weight, 48);
-    weight[0] = 1.0f;
-    weight[1] = 3.0f;
-    for (size_t w = 2; w < 12; w++) /* numbers of the type itself, subnormals among them */
-        weight[w] = (float)value((uint16_t)(w < 4 ? (int64_t)w - 1 : rng_below(&rng, 65536)));
-    for (size_t w = 0; w < 48; w++) {
-        scale(y, x, weight[w], 65536);
-        for (size_t i = 0; i < 65536; i++) {
-            const float product = (float)((double)weight[w] * value(x[i]));
-            assert_int_equal(y[i], round_to((double)product));
-        }
-    }
-    for (size_t n = 0; n < MAX_N; n++) { /* tails and misalignment */
-        unsigned char *dst = buf_new(n * 2, n % MISALIGN);
-        scale(dst, x + 15000, 1.5f, n);
-        scale(y, x + 15000, 1.5f, 65536 - 15000);
-        expect_bytes(dst, y, n * 2);
-        buf_free(dst);
-    }
-}
-
-static void scales_f16(void **state)
-{
-    scales_16(table(state)->scale[SYI_FLOAT_F16], f16_value, f16_round);
-}
-
-static void scales_bf16(void **state)
-{
-    scales_16(table(state)->scale[SYI_FLOAT_BF16], bf16_value, bf16_round);
-}
-
-/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
+/* ---- Rows of numbers --------------------------------------------------------------------------------- */
 
 /* A row type by exact arithmetic on doubles. */
 struct row_type {
@@ -205,6 +138,54 @@ static unsigned char *number_row(uint64_t *rng, const struct row_type *type, siz
     }
     return row;
 }
+
+/* The product of two f32 is exact in double, so rounding it once is the definition. */
+static void scales_rows(void **state)
+{
+    uint64_t rng = 2;
+    for (size_t round = 0; round < 40 * COUNT_OF(row_types); round++) {
+        const struct row_type *const type = &row_types[round / 40];
+        for (size_t n = 0; n < MAX_N; n += 1 + n / 40) {
+            unsigned char *x = number_row(&rng, type, n, 8), *dst = buf_new(n * type->bytes, n % MISALIGN);
+            float weight;
+            fill_f32(&rng, &weight, 1);
+            table(state)->scale[round / 40](dst, x, weight, n);
+            for (size_t i = 0; i < n; i++) {
+                const float product = (float)((double)weight * type->value(element(x, i, type->bytes)));
+                assert_int_equal(element(dst, i, type->bytes), type->round_to((double)product));
+            }
+            buf_free(dst);
+            buf_free(x);
+        }
+    }
+}
+
+/* Under many weights. */
+static void scales_all_values_of_16_bits(void **state)
+{
+    static uint16_t x[65536], y[65536];
+    uint64_t rng = 3;
+    float weight[48];
+    for (size_t i = 0; i < 65536; i++)
+        x[i] = (uint16_t)i;
+    for (size_t kind = SYI_FLOAT_F16; kind <= SYI_FLOAT_BF16; kind++) {
+        const struct row_type *const type = &row_types[kind];
+        fill_f32(&rng, weight, 48);
+        weight[0] = 1.0f;
+        weight[1] = 3.0f;
+        for (size_t w = 2; w < 12; w++) /* numbers of the type itself, subnormals among them */
+            weight[w] = (float)type->value((uint32_t)(w < 4 ? (int64_t)w - 1 : rng_below(&rng, 65536)));
+        for (size_t w = 0; w < 48; w++) {
+            table(state)->scale[kind](y, x, weight[w], 65536);
+            for (uint32_t i = 0; i < 65536; i++) {
+                const float product = (float)((double)weight[w] * type->value(i));
+                assert_int_equal(y[i], type->round_to((double)product));
+            }
+        }
+    }
+}
+
+/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
 
 /* fl(a + fl(b * c)) in f32: the product is exact in double, and so close to it is the sum that rounding
    twice is rounding once. */
@@ -393,55 +374,22 @@ static void expect_keys(const uint32_t *key, const double *value, size_t n, cons
     assert_int_equal(stats->max, max);
 }
 
-static void makes_keys_f32(void **state)
+static void makes_keys(void **state)
 {
     uint64_t rng = 5;
-    for (size_t n = 0; n < MAX_N; n++) {
-        float x[MAX_N];
-        double value[MAX_N];
-        fill_f32(&rng, x, n);
-        for (size_t i = 0; i < n; i++)
-            value[i] = (double)x[i];
-        unsigned char *raw = buf_new(n * 4, n % MISALIGN);
-        memcpy(raw, x, n * 4);
-        uint32_t *key = buf_new(n * 4, 0);
-        struct syi_key_stats stats = {0, 0};
-        table(state)->keys[SYI_FLOAT_F32](key, raw, n, &stats);
-        expect_keys(key, value, n, &stats);
-        buf_free(key);
-        buf_free(raw);
-    }
-}
-
-static void makes_keys_16(void (*keys)(uint32_t *, const void *, size_t, struct syi_key_stats *),
-                          double (*value_of)(uint16_t))
-{
-    uint64_t rng = 6;
-    for (size_t n = 0; n < 512; n += 1 + n / 70) {
-        uint16_t x[512];
-        double value[512];
-        rng_fill(&rng, x, sizeof x);
-        for (size_t i = 0; i < n; i++) {
-            if (rng_below(&rng, 8) == 0)
-                x[i] = (uint16_t)(rng_below(&rng, 2) << 15 | (rng_below(&rng, 2) ? 0x7fffu : 0u));
-            value[i] = value_of(x[i]);
+    for (size_t kind = 0; kind < COUNT_OF(row_types); kind++)
+        for (size_t n = 0; n < 512; n += 1 + n / 70) {
+            double value[512];
+            unsigned char *x = number_row(&rng, &row_types[kind], n, 8);
+            uint32_t *key = buf_new(n * 4, 0);
+            struct syi_key_stats stats = {0, 0};
+            for (size_t i = 0; i < n; i++)
+                value[i] = row_types[kind].value(element(x, i, row_types[kind].bytes));
+            table(state)->keys[kind](key, x, n, &stats);
+            expect_keys(key, value, n, &stats);
+            buf_free(key);
+            buf_free(x);
         }
-        uint32_t *key = buf_new(n * 4, 0);
-        struct syi_key_stats stats = {0, 0};
-        keys(key, x, n, &stats);
-        expect_keys(key, value, n, &stats);
-        buf_free(key);
-    }
-}
-
-static void makes_keys_f16(void **state)
-{
-    makes_keys_16(table(state)->keys[SYI_FLOAT_F16], f16_value);
-}
-
-static void makes_keys_bf16(void **state)
-{
-    makes_keys_16(table(state)->keys[SYI_FLOAT_BF16], bf16_value);
 }
 
 static float exp_of(const struct syi_kernels *k, float t)
@@ -713,16 +661,13 @@ static void finds_what_reaches_a_floor(void **state)
 
 static const struct CMUnitTest slots[] = {
     cmocka_unit_test(copies_groups_of_rows),
-    cmocka_unit_test(scales_f32),
-    cmocka_unit_test(scales_f16),
-    cmocka_unit_test(scales_bf16),
+    cmocka_unit_test(scales_rows),
+    cmocka_unit_test(scales_all_values_of_16_bits),
     cmocka_unit_test(adds_rows),
     cmocka_unit_test(adds_all_values_of_16_bits),
     cmocka_unit_test(multiplies_rows_with_rows),
     cmocka_unit_test(finds_nonzero_bytes),
-    cmocka_unit_test(makes_keys_f32),
-    cmocka_unit_test(makes_keys_f16),
-    cmocka_unit_test(makes_keys_bf16),
+    cmocka_unit_test(makes_keys),
     cmocka_unit_test(exp_has_its_spot_values),
     cmocka_unit_test(exp_is_close_and_monotone),
     cmocka_unit_test(exp_does_not_depend_on_position),
@@ -732,8 +677,6 @@ static const struct CMUnitTest slots[] = {
     cmocka_unit_test(counts_from_a_floor),
     cmocka_unit_test(finds_what_reaches_a_floor),
 };
-
-enum { N_SLOTS = sizeof slots / sizeof *slots, MAX_TABLES = 8 };
 
 /* A table this CPU or build does not have is named as skipped, so that nobody takes silence for equality. */
 static void not_on_this_machine(void **state)
@@ -750,44 +693,19 @@ static bool runs_here(const char *name)
     return false;
 }
 
-/* Kernels run with the floating-point control of a task. */
-static uint64_t control;
-
-static int enter(void **state)
-{
-    (void)state;
-    control = syi_fp_enter();
-    return 0;
-}
-
-static int leave(void **state)
-{
-    (void)state;
-    syi_fp_leave(control);
-    return 0;
-}
-
 TEST_GROUP(kernels)
 {
     static const char *const known[] = {"neon", "neon_bf16", "avx2", "avx512"};
-    static struct CMUnitTest tests[N_SLOTS * MAX_TABLES];
-    static char names[N_SLOTS * MAX_TABLES][80];
-    static int table_number[MAX_TABLES];
-    size_t n = 0;
-    for (int i = 0; i < MAX_TABLES && syi_kernels_at(i) != NULL; i++) {
-        table_number[i] = i;
-        for (size_t s = 0; s < N_SLOTS; s++, n++) {
-            snprintf(names[n], sizeof names[n], "%s: %s", syi_kernels_at(i)->name, slots[s].name);
-            tests[n] = slots[s];
-            tests[n].name = names[n];
-            tests[n].initial_state = &table_number[i];
-        }
-    }
+    struct test_list list = {NULL, 0, 0};
+    for (int i = 0; syi_kernels_at(i) != NULL; i++)
+        for (size_t s = 0; s < COUNT_OF(slots); s++)
+            test_add(&list, test_name("%s: %s", syi_kernels_at(i)->name, slots[s].name), slots[s].test_func,
+                     (void *)syi_kernels_at(i));
     for (size_t i = 0; i < COUNT_OF(known); i++)
-        if (!runs_here(known[i])) {
-            snprintf(names[n], sizeof names[n], "%s: not on this machine", known[i]);
-            tests[n] = (struct CMUnitTest){names[n], not_on_this_machine, NULL, NULL, NULL};
-            n++;
-        }
-    return _cmocka_run_group_tests("kernels", tests, n, enter, leave);
+        if (!runs_here(known[i]))
+            test_add(&list, test_name("%s: not on this machine", known[i]), not_on_this_machine, NULL);
+    const uint64_t control = syi_fp_enter(); /* kernels run with the floating-point control of a task */
+    const int failed = test_run(&list, "kernels");
+    syi_fp_leave(control);
+    return failed;
 }

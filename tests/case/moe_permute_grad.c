@@ -25,7 +25,7 @@ static void oracle(struct call *c)
     if (c->want.status == SY_OK)
         oracle_unpermute(&in, &pairs, rows->dense, case_want(c, "grad_tokens"));
     if (c->want.status == SY_OK && in.by_expert) {
-        in.prob_type = rows_type_of(values);
+        in.prob_type = case_number(values);
         oracle_grad_probs(&in, &pairs, values->dense, case_want(c, "grad_probs"));
     }
     oracle_pairs_free(&pairs);

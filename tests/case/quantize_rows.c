@@ -44,12 +44,9 @@ static void pack_rows(struct call *c, int64_t rows, int64_t hidden, uint8_t *sca
                              .heads = 1,
                              .scale = (float *)(void *)scales,
                              .scale_stride = hidden / args_of(c)->format->group};
-    const enum oracle_float type = input->element == 4             ? ORACLE_F32
-                                   : input->type.code == kDLBfloat ? ORACLE_BF16
-                                                                   : ORACLE_F16;
     for (int64_t i = 0; i < rows; i++) {
         p.global = case_global(c, i);
-        oracle_pack(&p, i, type, input->dense + (size_t)(i * hidden) * input->element);
+        oracle_pack(&p, i, case_number(input), input->dense + (size_t)(i * hidden) * input->element);
     }
 }
 

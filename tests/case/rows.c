@@ -136,11 +136,6 @@ void rows_make(struct call *c, int64_t least, bool by_expert, bool coded)
     map->given = (by_expert && !capacity) || case_flag(c, "map");
 }
 
-enum rows_type rows_type_of(const struct operand *x)
-{
-    return x->type.bits == 32 ? ROWS_F32 : x->type.code == kDLBfloat ? ROWS_BF16 : ROWS_F16;
-}
-
 struct rows_case rows_of(struct call *c, const struct operand *x, const char *probs, bool by_expert)
 {
     const struct operand *const p = probs != NULL ? case_field(c, probs) : NULL, *const map = case_field(
@@ -151,8 +146,8 @@ struct rows_case rows_of(struct call *c, const struct operand *x, const char *pr
                               .hidden = case_get_extent(c, "H"),
                               .capacity = flag(c, "drop_and_pad"),
                               .zero_pad = flag(c, "zero_pad"),
-                              .type = rows_type_of(x),
-                              .prob_type = p != NULL && p->given ? rows_type_of(p) : ROWS_F32,
+                              .type = case_number(x),
+                              .prob_type = p != NULL && p->given ? case_number(p) : NUMBER_F32,
                               .indices = (const int32_t *)(const void *)case_dense(c, "sorted_indices"),
                               .map = map->given ? map->dense : NULL,
                               .probs = p != NULL && p->given ? p->dense : NULL,

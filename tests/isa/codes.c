@@ -92,17 +92,11 @@ static void everything_else_saturates_or_vanishes(void **state)
 
 /* ---- Decoders ---------------------------------------------------------------------------------------- */
 
-static const size_t bytes_of[SYI_N_FLOATS] = {4, 2, 2};
-
 static uint32_t product(int type, int to, unsigned code, float w)
 {
     const double x = oracle_code_value(oracle_of[type], code);
     const double once = (double)(float)((double)w * x); /* exact in double, rounded once */
-    if (isnan(once))
-        return to == SYI_FLOAT_F32 ? 0x7fc00000u : to == SYI_FLOAT_F16 ? 0x7e00u : 0x7fc0u;
-    return to == SYI_FLOAT_F32   ? f32_bits((float)once)
-           : to == SYI_FLOAT_F16 ? f16_round(once)
-                                 : bf16_round(once);
+    return number_round((enum number_type)to, once);
 }
 
 static void decodes_all_codes(void **state)
@@ -122,12 +116,13 @@ static void decodes_all_codes(void **state)
                 const uint32_t any = (uint32_t)rng_u64(&rng);
                 const float w = f32_from_bits(round / 3 < COUNT_OF(hard) ? hard[round / 3] : any);
                 const size_t from = begin[round % 3], n = end[round % 3] - from;
-                unsigned char *y = buf_new(n * bytes_of[to], round % 16);
+                unsigned char *y = buf_new(n * number_bytes((enum number_type)to), round % 16);
                 k->decode[type][to](y, codes + from, &w, n, 1);
                 for (size_t i = 0; i < n; i++) {
                     const unsigned c = codes[from + i];
                     uint32_t got = 0;
-                    memcpy(&got, y + i * bytes_of[to], bytes_of[to]);
+                    memcpy(&got, y + i * number_bytes((enum number_type)to),
+                           number_bytes((enum number_type)to));
                     if (got != product(type, to, c, w))
                         fail_msg("code %02x of type %d by %a: %x, want %x", c, type, (double)w, got,
                                  product(type, to, c, w));
@@ -145,17 +140,19 @@ static void decodes_groups(void **state)
         for (int to = 0; to < SYI_N_FLOATS; to++)
             for (size_t group = 0; group <= 150; group++) {
                 const size_t groups = 1 + group % COUNT_OF(w), n = group * groups;
-                unsigned char *codes = buf_new(n, n % 7), *y = buf_new(n * bytes_of[to], n % 5);
-                unsigned char *want = buf_new(n * bytes_of[to], 0);
+                unsigned char *codes = buf_new(n, n % 7),
+                              *y = buf_new(n * number_bytes((enum number_type)to), n % 5);
+                unsigned char *want = buf_new(n * number_bytes((enum number_type)to), 0);
                 rng_fill(&rng, codes, n);
                 for (size_t i = 0; i < n && group % 2 == 0; i++)
                     codes[i] &= 0xbf; /* no infinity and no NaN */
                 k->decode[type][to](y, codes, w, group, groups);
                 for (size_t i = 0; i < n; i++) {
                     const uint32_t bits = product(type, to, codes[i], w[i / group]);
-                    memcpy(want + i * bytes_of[to], &bits, bytes_of[to]);
+                    memcpy(want + i * number_bytes((enum number_type)to), &bits,
+                           number_bytes((enum number_type)to));
                 }
-                expect_bytes(y, want, n * bytes_of[to]);
+                expect_bytes(y, want, n * number_bytes((enum number_type)to));
                 buf_free(codes);
                 buf_free(y);
                 buf_free(want);
@@ -167,12 +164,8 @@ static void decodes_groups(void **state)
 static float any_number(uint64_t *rng, int from, void *x, size_t i, int low, int high)
 {
     const float value = ldexpf((float)rng_unit(rng) - 0.5f, low + (int)rng_below(rng, high - low));
-    const uint16_t half = from == SYI_FLOAT_F16 ? f16_round((double)value) : bf16_round((double)value);
-    memcpy((char *)x + i * bytes_of[from], from == SYI_FLOAT_F32 ? (const void *)&value : &half,
-           bytes_of[from]);
-    return from == SYI_FLOAT_F32   ? value
-           : from == SYI_FLOAT_F16 ? (float)f16_value(half)
-                                   : (float)bf16_value(half);
+    number_put((enum number_type)from, x, (int64_t)i, (double)value);
+    return (float)number_get((enum number_type)from, x, (int64_t)i);
 }
 
 /* Groups of every length, divisors and factors of every size that is allowed, results that are codes of every kind; the
@@ -186,7 +179,7 @@ static void encodes_groups(void **state)
         const size_t group = (size_t)rng_below(&rng, round % 5 ? 140 : 40),
                      groups = 1 + (size_t)rng_below(&rng, 3);
         const int size = from == SYI_FLOAT_F16 ? (int)rng_below(&rng, 8) - 4 : (int)rng_below(&rng, 150) - 75;
-        unsigned char *x = buf_new(group * groups * bytes_of[from], (size_t)round % 7);
+        unsigned char *x = buf_new(group * groups * number_bytes((enum number_type)from), (size_t)round % 7);
         unsigned char *codes = buf_new(group * groups, (size_t)round % 5);
         unsigned char *want = buf_new(group * groups, 0);
         float by[3];
@@ -216,14 +209,13 @@ static void encodes_groups(void **state)
 static float number_at(int type, int from, void *x, uint32_t i, float by, int divide)
 {
     const uint32_t bits = from == SYI_FLOAT_F32 ? i << 16 | (i * 40503u & 0xffffu) : i;
-    const float value = from == SYI_FLOAT_F32   ? f32_from_bits(bits)
-                        : from == SYI_FLOAT_F16 ? syi_f16_to_f32((uint16_t)i)
-                                                : f32_from_bits(i << 16);
+    const float value = (float)number_value((enum number_type)from, bits);
     const float y = divide ? value / by : value * by;
     const bool counts = isfinite(value) && (type != SYI_CODE_I8 || fabsf(y) <= 127.0f);
-    memset((char *)x + i * bytes_of[from], 0, bytes_of[from]);
+    memset((char *)x + i * number_bytes((enum number_type)from), 0, number_bytes((enum number_type)from));
     if (counts)
-        memcpy((char *)x + i * bytes_of[from], &bits, bytes_of[from]);
+        memcpy((char *)x + i * number_bytes((enum number_type)from), &bits,
+               number_bytes((enum number_type)from));
     return counts ? y : 0.0f;
 }
 
@@ -307,10 +299,11 @@ static void amax_of_specials(void **state)
     for (int from = 0; from < SYI_N_FLOATS; from++)
         for (size_t at = 0; at < 70; at++)
             for (int nan = 0; nan < 2; nan++) {
-                unsigned char *x = buf_new(70 * bytes_of[from], at % 3);
+                unsigned char *x = buf_new(70 * number_bytes((enum number_type)from), at % 3);
                 uint32_t most;
-                memset(x, 0, 70 * bytes_of[from]);
-                memcpy(x + at * bytes_of[from], &bits[nan][from], bytes_of[from]);
+                memset(x, 0, 70 * number_bytes((enum number_type)from));
+                memcpy(x + at * number_bytes((enum number_type)from), &bits[nan][from],
+                       number_bytes((enum number_type)from));
                 k->amax[from](&most, x, 70, 1);
                 assert_true(nan ? most > 0x7f800000u : most == 0x7f800000u);
                 buf_free(x);

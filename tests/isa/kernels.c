@@ -81,60 +81,19 @@ static void copies_groups_of_rows(void **state)
 
 /* ---- Rows of numbers --------------------------------------------------------------------------------- */
 
-/* A row type by exact arithmetic on doubles. */
-struct row_type {
-    size_t bytes;
-    double (*value)(uint32_t bits);
-    uint32_t (*round_to)(double value);
-};
-
-static double value_f32(uint32_t bits)
-{
-    return (double)f32_from_bits(bits);
-}
-
-static double value_f16(uint32_t bits)
-{
-    return f16_value((uint16_t)bits);
-}
-
-static double value_bf16(uint32_t bits)
-{
-    return bf16_value((uint16_t)bits);
-}
-
-static uint32_t round_f16(double value)
-{
-    return f16_round(value);
-}
-
-static uint32_t round_bf16(double value)
-{
-    return bf16_round(value);
-}
-
-static const struct row_type row_types[] = {
-    {4, value_f32, f32_round}, {2, value_f16, round_f16}, {2, value_bf16, round_bf16}};
-
-static uint32_t element(const unsigned char *row, size_t i, size_t bytes)
-{
-    uint32_t bits = 0;
-    memcpy(&bits, row + i * bytes, bytes); /* little-endian, as everywhere here */
-    return bits;
-}
-
 /* A guarded row off alignment: mostly tame numbers whose sums round, some hard ones, all of them with `wild`
    of 8. */
-static unsigned char *number_row(uint64_t *rng, const struct row_type *type, size_t n, int64_t wild)
+static unsigned char *number_row(uint64_t *rng, enum number_type type, size_t n, int64_t wild)
 {
-    unsigned char *row = buf_new(n * type->bytes, (size_t)rng_below(rng, 64));
+    unsigned char *row = buf_new(n * number_bytes(type), (size_t)rng_below(rng, 64));
     for (size_t i = 0; i < n; i++) {
         float hard;
         fill_f32(rng, &hard, 1);
-        uint32_t bits = type->round_to(rng_below(rng, 8) < wild ? (double)hard : rng_unit(rng) * 4.0 - 2.0);
-        if (wild == 8 && type->bytes == 2 && rng_below(rng, 2))
+        uint32_t bits =
+            number_round(type, rng_below(rng, 8) < wild ? (double)hard : rng_unit(rng) * 4.0 - 2.0);
+        if (wild == 8 && number_bytes(type) == 2 && rng_below(rng, 2))
             bits = (uint32_t)rng_below(rng, 65536); /* subnormals of the type, NaNs with payloads */
-        memcpy(row + i * type->bytes, &bits, type->bytes);
+        memcpy(row + i * number_bytes(type), &bits, number_bytes(type));
     }
     return row;
 }
@@ -143,16 +102,17 @@ static unsigned char *number_row(uint64_t *rng, const struct row_type *type, siz
 static void scales_rows(void **state)
 {
     uint64_t rng = 2;
-    for (size_t round = 0; round < 40 * COUNT_OF(row_types); round++) {
-        const struct row_type *const type = &row_types[round / 40];
+    for (size_t round = 0; round < 40 * NUMBER_TYPES; round++) {
+        const enum number_type type = (enum number_type)(round / 40);
         for (size_t n = 0; n < MAX_N; n += 1 + n / 40) {
-            unsigned char *x = number_row(&rng, type, n, 8), *dst = buf_new(n * type->bytes, n % MISALIGN);
+            unsigned char *x = number_row(&rng, type, n, 8),
+                          *dst = buf_new(n * number_bytes(type), n % MISALIGN);
             float weight;
             fill_f32(&rng, &weight, 1);
             table(state)->scale[round / 40](dst, x, weight, n);
             for (size_t i = 0; i < n; i++) {
-                const float product = (float)((double)weight * type->value(element(x, i, type->bytes)));
-                assert_int_equal(element(dst, i, type->bytes), type->round_to((double)product));
+                const float product = (float)((double)weight * number_get(type, x, (int64_t)i));
+                assert_int_equal(number_bits(type, dst, (int64_t)i), number_round(type, (double)product));
             }
             buf_free(dst);
             buf_free(x);
@@ -169,17 +129,18 @@ static void scales_all_values_of_16_bits(void **state)
     for (size_t i = 0; i < 65536; i++)
         x[i] = (uint16_t)i;
     for (size_t kind = SYI_FLOAT_F16; kind <= SYI_FLOAT_BF16; kind++) {
-        const struct row_type *const type = &row_types[kind];
+        const enum number_type type = (enum number_type)(kind);
         fill_f32(&rng, weight, 48);
         weight[0] = 1.0f;
         weight[1] = 3.0f;
         for (size_t w = 2; w < 12; w++) /* numbers of the type itself, subnormals among them */
-            weight[w] = (float)type->value((uint32_t)(w < 4 ? (int64_t)w - 1 : rng_below(&rng, 65536)));
+            weight[w] =
+                (float)number_value(type, (uint32_t)(w < 4 ? (int64_t)w - 1 : rng_below(&rng, 65536)));
         for (size_t w = 0; w < 48; w++) {
             table(state)->scale[kind](y, x, weight[w], 65536);
             for (uint32_t i = 0; i < 65536; i++) {
-                const float product = (float)((double)weight[w] * type->value(i));
-                assert_int_equal(y[i], type->round_to((double)product));
+                const float product = (float)((double)weight[w] * number_value(type, i));
+                assert_int_equal(y[i], number_round(type, (double)product));
             }
         }
     }
@@ -194,8 +155,8 @@ static float plus_product(float a, double b, double c)
     return (float)((double)a + (double)(float)(b * c));
 }
 
-static void expect_sum_of_rows(syi_sum_rows_fn *sum_rows, const struct row_type *type, uint64_t *rng,
-                               size_t n_rows, size_t n)
+static void expect_sum_of_rows(syi_sum_rows_fn *sum_rows, enum number_type type, uint64_t *rng, size_t n_rows,
+                               size_t n)
 {
     enum { MOST = 20 };
     unsigned char *rows[MOST + 1];
@@ -209,14 +170,13 @@ static void expect_sum_of_rows(syi_sum_rows_fn *sum_rows, const struct row_type 
             w[j] = ldexpf((float)(rng_below(rng, 511) - 255), -(int)rng_below(rng, n % 2 ? 8 : 24));
     }
     const float *weights = n % 4 == 3 ? NULL : w;
-    unsigned char *dst = buf_new(n * type->bytes, (size_t)rng_below(rng, 64));
+    unsigned char *dst = buf_new(n * number_bytes(type), (size_t)rng_below(rng, 64));
     sum_rows(dst, (const void *const *)rows, weights, n_rows, n);
     for (size_t i = 0; i < n; i++) {
         float sum = 0.0f;
         for (size_t j = 0; j < n_rows; j++)
-            sum = plus_product(sum, weights ? (double)w[j] : 1.0,
-                               type->value(element(rows[j], i, type->bytes)));
-        assert_int_equal(element(dst, i, type->bytes), type->round_to((double)sum));
+            sum = plus_product(sum, weights ? (double)w[j] : 1.0, number_get(type, rows[j], (int64_t)i));
+        assert_int_equal(number_bits(type, dst, (int64_t)i), number_round(type, (double)sum));
     }
     for (size_t j = 0; j < n_rows; j++)
         buf_free(rows[j]);
@@ -229,10 +189,10 @@ static void adds_rows(void **state)
     const struct syi_kernels *k = table(state);
     syi_sum_rows_fn *const *const sum_rows = k->sum_rows;
     uint64_t rng = 14;
-    for (size_t type = 0; type < COUNT_OF(row_types); type++)
+    for (size_t type = 0; type < NUMBER_TYPES; type++)
         for (size_t c = 0; c < COUNT_OF(counts); c++)
             for (size_t n = 0; n <= 4 * 64 + 1; n += n < 140 ? 1 : 29)
-                expect_sum_of_rows(sum_rows[type], &row_types[type], &rng, counts[c], n);
+                expect_sum_of_rows(sum_rows[type], (enum number_type)(type), &rng, counts[c], n);
 }
 
 /* All 65536 values of a 16-bit type, weighted and added to others. */
@@ -256,25 +216,25 @@ static void adds_all_values_of_16_bits(void **state)
                 for (size_t j = 0; j < 2; j++)
                     w[j] = ldexpf((float)(rng_below(&rng, 511) - 255), 4 * (round - 12) - (int)j);
             sum_rows[type](y, rows, w, round == 0 ? 1 : 2, ALL);
-            const struct row_type *exact = &row_types[1 + type];
+            const enum number_type exact = (enum number_type)(1 + type);
             for (size_t i = 0; i < ALL; i++) {
-                float sum = plus_product(0.0f, (double)w[0], exact->value(x[0][i]));
+                float sum = plus_product(0.0f, (double)w[0], number_value(exact, x[0][i]));
                 if (round > 0)
-                    sum = plus_product(sum, (double)w[1], exact->value(x[1][i]));
-                assert_int_equal(y[i], exact->round_to((double)sum));
+                    sum = plus_product(sum, (double)w[1], number_value(exact, x[1][i]));
+                assert_int_equal(y[i], number_round(exact, (double)sum));
             }
         }
 }
 
 /* The definition: lanes by position, folded by halves, long rows in blocks. */
-static float exact_dot(const struct row_type *type, const unsigned char *a, const unsigned char *b, size_t n)
+static float exact_dot(enum number_type type, const unsigned char *a, const unsigned char *b, size_t n)
 {
     float sum = 0.0f;
     for (size_t start = 0; start < n; start += 8192) {
         float lane[16] = {0};
         for (size_t i = start; i < n && i < start + 8192; i++)
-            lane[i % 16] = plus_product(lane[i % 16], type->value(element(a, i, type->bytes)),
-                                        type->value(element(b, i, type->bytes)));
+            lane[i % 16] =
+                plus_product(lane[i % 16], number_get(type, a, (int64_t)i), number_get(type, b, (int64_t)i));
         for (size_t half = 8; half > 0; half /= 2)
             for (size_t i = 0; i < half; i++)
                 lane[i] = plus_product(lane[i], 1.0, (double)lane[i + half]);
@@ -289,7 +249,7 @@ struct dots_seen {
     size_t finite, nan, ordered;
 };
 
-static void expect_dots(syi_dot_rows_fn *dot_rows, const struct row_type *type, uint64_t *rng, size_t n_rows,
+static void expect_dots(syi_dot_rows_fn *dot_rows, enum number_type type, uint64_t *rng, size_t n_rows,
                         size_t n, int64_t wild, struct dots_seen *seen)
 {
     unsigned char *a = number_row(rng, type, n, wild), *rows[MOST_DOTS];
@@ -302,8 +262,8 @@ static void expect_dots(syi_dot_rows_fn *dot_rows, const struct row_type *type, 
         assert_int_equal(f32_bits(dst[j]), want != want ? 0x7fc00000u : f32_bits(want));
         float plain = 0.0f; /* from left to right: another number, or the test would show no order */
         for (size_t i = 0; i < n; i++)
-            plain = plus_product(plain, type->value(element(a, i, type->bytes)),
-                                 type->value(element(rows[j], i, type->bytes)));
+            plain =
+                plus_product(plain, number_get(type, a, (int64_t)i), number_get(type, rows[j], (int64_t)i));
         seen->finite += want == want && want != 0.0f;
         seen->nan += want != want;
         seen->ordered += want == want && want != plain;
@@ -320,11 +280,12 @@ static void multiplies_rows_with_rows(void **state)
     syi_dot_rows_fn *const *const dot_rows = k->dot_rows;
     uint64_t rng = 16;
     struct dots_seen seen = {0, 0, 0};
-    for (size_t type = 0; type < COUNT_OF(row_types); type++)
+    for (size_t type = 0; type < NUMBER_TYPES; type++)
         for (size_t round = 0; round < 3 * MAX_N + COUNT_OF(long_rows); round++) {
             const size_t n = round < 3 * MAX_N ? round % MAX_N : long_rows[round - 3 * MAX_N];
             const int64_t wild = round < 2 * MAX_N ? (int64_t)(round / MAX_N) * 8 : 0;
-            expect_dots(dot_rows[type], &row_types[type], &rng, round % (MOST_DOTS + 1), n, wild, &seen);
+            expect_dots(dot_rows[type], (enum number_type)(type), &rng, round % (MOST_DOTS + 1), n, wild,
+                        &seen);
         }
     assert_true(seen.finite > 2500 && seen.nan > 500 && seen.ordered > 1500);
 }
@@ -377,14 +338,14 @@ static void expect_keys(const uint32_t *key, const double *value, size_t n, cons
 static void makes_keys(void **state)
 {
     uint64_t rng = 5;
-    for (size_t kind = 0; kind < COUNT_OF(row_types); kind++)
+    for (size_t kind = 0; kind < NUMBER_TYPES; kind++)
         for (size_t n = 0; n < 512; n += 1 + n / 70) {
             double value[512];
-            unsigned char *x = number_row(&rng, &row_types[kind], n, 8);
+            unsigned char *x = number_row(&rng, (enum number_type)(kind), n, 8);
             uint32_t *key = buf_new(n * 4, 0);
             struct syi_key_stats stats = {0, 0};
             for (size_t i = 0; i < n; i++)
-                value[i] = row_types[kind].value(element(x, i, row_types[kind].bytes));
+                value[i] = number_get((enum number_type)kind, x, (int64_t)i);
             table(state)->keys[kind](key, x, n, &stats);
             expect_keys(key, value, n, &stats);
             buf_free(key);

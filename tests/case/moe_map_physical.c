@@ -226,13 +226,6 @@ static const struct rejection rejections[] = {
     {.change = NULL},
 };
 
-static const struct rejection ladder[] = {
-    {"counts_before.device=8", SY_ERR_DEVICE},
-    {"physical_ids.data=counts_before", SY_ERR_ALIAS},
-    {"ids.data[3]=5", SY_ERR_INDEX},
-    {.change = NULL},
-};
-
 const struct op_case case_moe_map_physical = {
     .name = "moe_map_physical",
     .make = make,
@@ -244,6 +237,5 @@ const struct op_case case_moe_map_physical = {
               "T=2000 K=8 E=300 R=5 rule=hash late load",
               "T=2000 K=8 E=300 R=5 rule=local devices=6 each=9 device=2 node_size=2"},
     .rejections = rejections,
-    .ladder = ladder,
     .calls = 400,
 };

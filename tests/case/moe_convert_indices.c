@@ -8,9 +8,8 @@ static int64_t *choose_owners(struct call *c, int64_t tokens, int64_t slots, int
 {
     struct stream *const s = case_stream(c, "owners");
     const int64_t odds = 2 + stream_below(s, 20);
-    int64_t *const owner = case_memory(c, (size_t)rows * sizeof *owner), *const left =
-                                                                             case_memory(c, (size_t)tokens *
-                                                                                                sizeof *left);
+    int64_t *const owner = case_memory(c, (size_t)rows * sizeof *owner);
+    int64_t *const left = case_memory(c, (size_t)tokens * sizeof *left);
     for (int64_t row = 0; row < rows; row++) {
         const int64_t t = stream_below(s, tokens);
         owner[row] = tokens > 0 && left[t] < slots && !stream_chance(s, odds) ? t : -1;
@@ -215,8 +214,8 @@ static sy_fault convert(const struct convert_case *c, int32_t *out)
 static void oracle(struct call *c)
 {
     const sy_moe_convert_indices_args *const a = case_args(c);
-    const struct operand *const in = case_field(c, "sorted_indices"), *const out =
-                                                                          case_field(c, "converted_indices");
+    const struct operand *const in = case_field(c, "sorted_indices");
+    const struct operand *const out = case_field(c, "converted_indices");
     const int64_t tokens = a->num_tokens,
                   rows = a->num_rows > 0 || a->from == SY_INDEX_TE ? a->num_rows : in->shape[0];
     const struct convert_case of = {.from = a->from,

@@ -102,6 +102,7 @@ static bool is_named(const struct view *v, int64_t e)
 
 static sy_fault first_fault(const struct view *v)
 {
+    const char *const counts = v->given != NULL ? "replica_count" : "logical_to_physical";
     for (int64_t i = 0; i < v->n; i++) {
         const bool missing = v->a->allow_missing && (v->ids[i] == v->missing || v->ids[i] == v->experts);
         if ((v->ids[i] < 0 || v->ids[i] >= v->experts) && !missing)
@@ -111,13 +112,7 @@ static sy_fault first_fault(const struct view *v)
     for (int64_t e = 0; e < v->experts; e++) {
         const int64_t n = count_of(v, e);
         if (is_named(v, e) && (n < 1 || n > v->most))
-            return (sy_fault){SY_ERR_INDEX,
-                              SY_FAULT_LENGTH_RANGE,
-                              v->given ? "replica_count" : "logical_to_physical",
-                              -1,
-                              e,
-                              n,
-                              v->most};
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, counts, -1, e, n, v->most};
         for (int64_t r = 0; r < n && r < v->most; r++) {
             const int64_t at = v->table[e * v->most + r];
             if (at < 0 || at >= v->a->num_physical)
@@ -181,8 +176,8 @@ static void add_one(const struct operand *sums, int64_t i)
 
 static void oracle(struct call *c)
 {
-    const struct operand *const ids = case_field(c, "ids"), *const table =
-                                                                case_field(c, "logical_to_physical");
+    const struct operand *const ids = case_field(c, "ids");
+    const struct operand *const table = case_field(c, "logical_to_physical");
     struct operand *const out = case_field(c, "physical_ids");
     const struct operand *const load = case_field(c, "load"), *const logical = case_field(c, "logical_load");
     const struct view v = {.a = args_of(c),

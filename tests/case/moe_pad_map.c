@@ -51,13 +51,8 @@ static void oracle(struct call *c)
     c->query.rows = tokens;
     case_note(c, "rejected", bad >= 0);
     if (bad >= 0) {
-        c->want = (sy_fault){SY_ERR_ROUTING,
-                             SY_FAULT_LENGTH_RANGE,
-                             "routing_map",
-                             -1,
-                             bad,
-                             tokens_of(tokens, experts, map->dense, bad),
-                             tokens};
+        const int64_t n = tokens_of(tokens, experts, map->dense, bad);
+        c->want = (sy_fault){SY_ERR_ROUTING, SY_FAULT_LENGTH_RANGE, "routing_map", -1, bad, n, tokens};
         return;
     }
     case_expect(c, "expert_counts", counts);

@@ -17,8 +17,8 @@ static void make(struct call *c)
 
 static void oracle(struct call *c)
 {
-    const struct operand *const rows = case_field(c, "grad_permuted_tokens"), *const values = case_field(
-                                                                                  c, "grad_permuted_probs");
+    const struct operand *const rows = case_field(c, "grad_permuted_tokens");
+    const struct operand *const values = case_field(c, "grad_permuted_probs");
     struct rows_case in = rows_of(c, rows, NULL, case_field(c, "grad_probs")->given);
     struct rows_pairs pairs = rows_pairs(c, &in);
     c->query.rows = in.tokens;

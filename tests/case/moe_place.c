@@ -93,10 +93,10 @@ static sy_fault layer_fault(const int64_t *loads, const int64_t *previous, int64
 static void put_layer(struct call *c, int64_t layer, const struct place_truth *t)
 {
     const sy_moe_place_args *const a = args_of(c);
-    struct operand *const expert = case_field(c, "physical_to_logical"), *const load =
-                                                                             case_field(c, "device_load");
-    struct operand *const table = case_field(c, "logical_to_physical"), *const count =
-                                                                            case_field(c, "replica_count");
+    struct operand *const expert = case_field(c, "physical_to_logical");
+    struct operand *const load = case_field(c, "device_load");
+    struct operand *const table = case_field(c, "logical_to_physical");
+    struct operand *const count = case_field(c, "replica_count");
     const int64_t experts = case_get_extent(c, "E"), physical = a->num_physical, most = table->shape[2];
     for (int64_t e = 0; e < experts; e++) {
         if (count->given)

@@ -23,8 +23,8 @@ static void make(struct call *c)
 /* Rows as numbers. */
 static const void *numbers_of(struct call *c, const sy_row_format *f)
 {
-    const struct operand *const rows = case_field(c, "permuted_tokens"), *const scales =
-                                                                             case_field(c, "permuted_scales");
+    const struct operand *const rows = case_field(c, "permuted_tokens");
+    const struct operand *const scales = case_field(c, "permuted_scales");
     const int64_t hidden = rows->shape[1];
     float *const numbers = case_memory(c, (size_t)case_count(rows) * sizeof *numbers);
     if (f == NULL)

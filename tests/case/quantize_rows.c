@@ -59,8 +59,8 @@ static void oracle(struct call *c)
     int64_t rows = 1;
     for (int d = 0; d < input->rank - 1; d++)
         rows *= input->shape[d];
-    uint8_t *const scales = case_memory(c, (size_t)(rows * groups) * size), *const out =
-                                                                                case_want(c, "scales");
+    uint8_t *const scales = case_memory(c, (size_t)(rows * groups) * size);
+    uint8_t *const out = case_want(c, "scales");
     float *const x = case_memory(c, (size_t)hidden * sizeof *x);
     c->query = (sy_query){.rows = rows, .slots = groups};
     c->want = case_global_fault(c, rows);

@@ -257,8 +257,8 @@ static const int64_t *list_of(struct call *c, const char *ends, const char *toke
 
 static void add_sequences(struct call *c, struct overrides_row *row, int64_t b)
 {
-    const struct operand *const rows = case_field(c, "seq_row_indptr"), *const ends =
-                                                                            case_field(c, "seq_indptr");
+    const struct operand *const rows = case_field(c, "seq_row_indptr");
+    const struct operand *const ends = case_field(c, "seq_indptr");
     const int64_t first = rows->given ? case_get(rows, b) : 0,
                   end = rows->given ? case_get(rows, b + 1) : case_count(ends) - 1;
     const int64_t **const seq = case_memory(c, 64 * sizeof *seq);
@@ -294,8 +294,8 @@ static int64_t edit_row(struct call *c, const struct drafts *d, bool drafts, int
 {
     const sy_sample_overrides_args *const a = case_args(c);
     const int64_t row_number = drafts ? first_row(c, d, b) + r : b;
-    float *const x = case_memory(c, (size_t)d->vocab * sizeof *x), *const logit = case_memory(
-                                                                       c, (size_t)d->vocab * sizeof *logit);
+    float *const x = case_memory(c, (size_t)d->vocab * sizeof *x);
+    float *const logit = case_memory(c, (size_t)d->vocab * sizeof *logit);
     int32_t *const token = case_memory(c, (size_t)d->vocab * sizeof *token);
     for (int64_t i = 0; i < d->vocab; i++)
         x[i] = real_at(case_field(c, "logits"), row_number * d->vocab + i);

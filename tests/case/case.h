@@ -304,6 +304,7 @@ void case_expect(struct call *c, const char *field, const void *want); /* copies
 int64_t case_get(const struct operand *x, int64_t i);                  /* integers and bools */
 void case_put(struct operand *x, int64_t i, int64_t value);
 void case_put_want(struct operand *x, int64_t i, int64_t value);
+enum number_type case_number(const struct operand *x);                             /* its type, of floats */
 double case_real(const struct operand *x, int64_t i);                              /* floats */
 void case_put_real(const struct operand *x, void *array, int64_t i, double value); /* rounded to its type */
 /* A row of n numbers as codes and scales, and back. */

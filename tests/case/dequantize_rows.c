@@ -70,12 +70,9 @@ static void unpack_rows(struct call *c, int64_t rows, int64_t hidden)
                              .heads = 1,
                              .scale = (float *)(void *)case_field(c, "scales")->dense,
                              .scale_stride = hidden / args_of(c)->format->group};
-    const enum oracle_float type = out->element == 4             ? ORACLE_F32
-                                   : out->type.code == kDLBfloat ? ORACLE_BF16
-                                                                 : ORACLE_F16;
     for (int64_t i = 0; i < rows; i++) {
         p.global = case_global(c, i);
-        oracle_unpack(&p, i, type, out->want + (size_t)(i * hidden) * out->element);
+        oracle_unpack(&p, i, case_number(out), out->want + (size_t)(i * hidden) * out->element);
     }
 }
 

@@ -232,9 +232,8 @@ static void spoil_contents(struct trial *t)
     if (!x->in || n == 0 || x->element > 8 || x->t.strides != NULL)
         return;
     unsigned char *const all = x->block + x->first;
-    unsigned char *const at = all + (size_t)below(t, n) * x->element, *const from =
-                                                                          all +
-                                                                          (size_t)below(t, n) * x->element;
+    unsigned char *const at = all + (size_t)below(t, n) * x->element;
+    unsigned char *const from = all + (size_t)below(t, n) * x->element;
     int64_t number = 0;
     memcpy(&number, at, x->element);
     number = other_number(t, number);

@@ -340,11 +340,6 @@ int64_t kv_choose_rows(struct call *c, DLDataType slots, int64_t *block_size)
 
 /* ---- Rows of a dense cache ----------------------------------------------------------------------------- */
 
-static enum oracle_float float_of(const struct operand *x)
-{
-    return x->type.bits == 32 ? ORACLE_F32 : x->type.code == kDLBfloat ? ORACLE_BF16 : ORACLE_F16;
-}
-
 static size_t row_bytes(const struct kv_plane *p)
 {
     size_t bytes = p->rows->element;
@@ -376,7 +371,7 @@ void kv_read(const struct kv_caches *k, int64_t slot, int64_t i)
         const struct packed_cache at = packed(p);
         unsigned char *const row = p->rows->want + (size_t)i * row_bytes(p);
         if (p->format != NULL)
-            oracle_unpack(&at, slot, float_of(p->rows), row);
+            oracle_unpack(&at, slot, case_number(p->rows), row);
         for (int64_t h = 0; p->format == NULL && h < at.heads; h++)
             memcpy(row + h * p->head_bytes, head_of(&at, slot, h), (size_t)p->head_bytes);
     }
@@ -388,7 +383,7 @@ void kv_write(const struct kv_caches *k, int64_t slot, int64_t i)
         const struct packed_cache at = packed(p);
         const unsigned char *const row = p->rows->dense + (size_t)i * row_bytes(p);
         if (p->format != NULL)
-            oracle_pack(&at, slot, float_of(p->rows), row);
+            oracle_pack(&at, slot, case_number(p->rows), row);
         for (int64_t h = 0; p->format == NULL && h < at.heads; h++)
             memcpy(head_of(&at, slot, h), row + h * p->head_bytes, (size_t)p->head_bytes);
     }

@@ -3,8 +3,6 @@
  */
 #include "kv.h"
 
-#include "oracle/kv_blocks.h"
-
 enum { ONE_CACHE, SOURCE, DESTINATION };
 static const char *const names[] = {"cache", "src", "dst"};
 
@@ -70,20 +68,50 @@ static void make(struct call *c)
     c->own = memcpy(case_memory(c, 2 * sizeof n_src), (const int64_t[]){n_src, n_dst}, 2 * sizeof n_src);
 }
 
+static sy_fault fault(sy_fault_code code, int64_t position, int64_t value, int64_t limit)
+{
+    return (sy_fault){SY_ERR_INDEX, code, "pairs", -1, position, value, limit};
+}
+
+/* What pair i does to one before it. */
+static sy_fault validate(const int64_t *pairs, int64_t i, bool one_cache)
+{
+    const int64_t s = pairs[2 * i], d = pairs[2 * i + 1];
+    if (one_cache && s == d) /* nothing moves */
+        return (sy_fault){0};
+    for (int64_t j = 0; j < i; j++)
+        if (pairs[2 * j + 1] == d && !(one_cache && pairs[2 * j] == d))
+            return fault(SY_FAULT_DUPLICATE, i, d, j);
+    for (int64_t j = 0; j < i && one_cache; j++)
+        if (pairs[2 * j] != pairs[2 * j + 1] && (pairs[2 * j + 1] == s || pairs[2 * j] == d))
+            return fault(SY_FAULT_HAZARD, i, pairs[2 * j + 1] == s ? s : d, j);
+    return (sy_fault){0};
+}
+
+/* Every pair against every earlier one: pairs [n,2] of blocks of two caches, or of one. */
+static sy_fault first_fault(int64_t n, const int64_t *pairs, int64_t n_src, int64_t n_dst, bool one_cache)
+{
+    sy_fault f = {0};
+    for (int64_t i = 0; i < n && f.status == SY_OK; i++) {
+        const int64_t s = pairs[2 * i], d = pairs[2 * i + 1];
+        f = s < 0 || s >= n_src   ? fault(SY_FAULT_BLOCK_RANGE, i, s, n_src)
+            : d < 0 || d >= n_dst ? fault(SY_FAULT_BLOCK_RANGE, i, d, n_dst)
+                                  : validate(pairs, i, one_cache);
+    }
+    return f;
+}
+
 static void oracle(struct call *c)
 {
-    static const sy_fault_code codes[] = {SY_FAULT_NONE, SY_FAULT_BLOCK_RANGE, SY_FAULT_DUPLICATE,
-                                          SY_FAULT_HAZARD};
     const sy_kv_blocks_args *const a = case_args(c);
     const int64_t *const counts = c->own, *const pairs = case_wide(c, "pairs");
     const bool one = case_field(c, "cache")->given;
     const int64_t n = case_field(c, "pairs")->shape[0];
-    const struct blocks_fault f = oracle_kv_blocks(n, pairs, counts[0], counts[1], one);
     c->query.rows = n;
     case_note(c, "planes", a->num_planes > 1);
-    if (f.code != BLOCKS_FINE) {
-        c->want = (sy_fault){SY_ERR_INDEX, codes[f.code], "pairs", -1, f.position, f.value, f.limit};
-        case_note(c, sy_fault_name(codes[f.code]), true);
+    c->want = first_fault(n, pairs, counts[0], counts[1], one);
+    if (c->want.status != SY_OK) {
+        case_note(c, sy_fault_name(c->want.code), true);
         return;
     }
     for (int k = 0; k < c->n_operands; k++) { /* each that is written, from src of its plane or from itself */

@@ -3,8 +3,6 @@
  */
 #include "kv.h"
 
-#include "oracle/kv_ragged.h"
-
 /* Runs from any token on, as far as the rows of their pages are there. */
 static void fill_runs(struct call *c, const struct kv_table *t, int64_t b, int64_t most)
 {
@@ -51,25 +49,62 @@ static void make(struct call *c)
     k->plane[0].rows->spare = true;
 }
 
+static struct gather_fault check_lengths(const int64_t *cu_lens, int64_t batch, int64_t rows)
+{
+    for (int64_t b = 0; b <= batch; b++) {
+        const int64_t at = cu_lens[b], least = b > 0 ? cu_lens[b - 1] : 0, most = b > 0 ? rows : 0;
+        if (at < least || at > most)
+            return (struct gather_fault){GATHER_LENGTH, b, -1, at, at < least ? least : most, "cu_lens"};
+    }
+    return (struct gather_fault){0};
+}
+
+/* Every token as kv_gather has it, where the library goes page by page: the slots of rows that cu_lens has. */
+static struct gather_fault find_slots(struct call *c, struct gather_case all, const int64_t *cu_lens,
+                                      int64_t *slots)
+{
+    const int64_t batch = all.batch, *const starts = batch > 0 ? case_wide(c, "starts") : NULL;
+    all.k = 1;
+    if (batch == 0) { /* lists are validated without a run too: as for one of no tokens */
+        all.batch = 1;
+        all.req_id = all.seq_lens = NULL;
+    }
+    int64_t *const counts = case_memory(c, (size_t)all.batch * sizeof *counts);
+    for (int64_t b = 0; b < batch; b++) {
+        counts[b] = cu_lens[b + 1] - cu_lens[b];
+        all.k = counts[b] > all.k ? counts[b] : all.k;
+    }
+    const size_t bytes = (size_t)(all.batch * all.k) * sizeof *slots;
+    int64_t *const tokens = case_memory(c, bytes), *const found = case_memory(c, bytes);
+    for (int64_t i = 0; i < all.batch * all.k; i++)
+        tokens[i] = (int64_t)((uint64_t)(starts != NULL ? starts[i / all.k] : 0) + (uint64_t)(i % all.k));
+    all.indices = tokens;
+    all.counts = counts;
+    const struct gather_fault fault = oracle_kv_gather(&all, found);
+    for (int64_t b = 0; b < batch && fault.code == GATHER_FINE; b++)
+        memcpy(slots + cu_lens[b], found + b * all.k, (size_t)counts[b] * sizeof *slots);
+    return fault;
+}
+
 static void oracle(struct call *c)
 {
     const struct kv_caches *const k = c->own;
-    struct ragged_case in = {.gather = {.batch = case_field(c, "cu_lens")->shape[0] - 1,
-                                        .rows = k->rows,
-                                        .block_size = k->block_size,
-                                        .req_id = case_wide(c, "req_id"),
-                                        .seq_lens = case_wide(c, "seq_lens")},
-                             .out_rows = k->plane[0].rows->shape[0],
-                             .cu_lens = case_wide(c, "cu_lens"),
-                             .starts = case_wide(c, "starts")};
-    int64_t *const slots = case_memory(c, (size_t)in.out_rows * sizeof *slots);
-    kv_find_table(c, &in.gather);
-    const struct gather_fault f = oracle_kv_ragged(&in, slots);
+    struct gather_case in = {.batch = case_field(c, "cu_lens")->shape[0] - 1,
+                             .rows = k->rows,
+                             .block_size = k->block_size,
+                             .req_id = case_wide(c, "req_id"),
+                             .seq_lens = case_wide(c, "seq_lens")};
+    const int64_t rows = k->plane[0].rows->shape[0], *const cu_lens = case_wide(c, "cu_lens");
+    int64_t *const slots = case_memory(c, (size_t)rows * sizeof *slots);
+    kv_find_table(c, &in);
+    struct gather_fault f = check_lengths(cu_lens, in.batch, rows);
+    if (f.code == GATHER_FINE)
+        f = find_slots(c, in, cu_lens, slots);
     kv_note(c, k);
     c->query.rows = 0;
     if (!kv_check_globals(c, k) || !kv_expect(c, &f))
         return;
-    for (int64_t i = 0; i < in.cu_lens[in.gather.batch]; i++)
+    for (int64_t i = 0; i < cu_lens[in.batch]; i++)
         kv_read(k, slots[i], i);
 }
 

@@ -3,8 +3,6 @@
  */
 #include "kv.h"
 
-#include "oracle/kv_scatter.h"
-
 /* Distinct slots, mostly one after the other; with SKIP some are dropped. */
 static void fill_slots(struct call *c, struct operand *slots, int64_t rows, bool skip)
 {
@@ -18,6 +16,21 @@ static void fill_slots(struct call *c, struct operand *slots, int64_t rows, bool
         taken[next] = true;
         case_put(slots, i, skip && stream_chance(s, 6) ? -1 : next);
     }
+}
+
+/* Every slot against every earlier one. skip: -1 is dropped; unique: equal slots are a fault. */
+static sy_fault first_fault(int64_t n, const int64_t *slots, int64_t rows, bool skip, bool unique)
+{
+    for (int64_t i = 0; i < n; i++) {
+        if (skip && slots[i] == -1)
+            continue;
+        if (slots[i] < 0 || slots[i] >= rows)
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_SLOT_RANGE, "slots", -1, i, slots[i], rows};
+        for (int64_t j = i - 1; unique && j >= 0; j--) /* the nearest earlier one is the one reported */
+            if (slots[j] == slots[i])
+                return (sy_fault){SY_ERR_INDEX, SY_FAULT_DUPLICATE, "slots", -1, i, slots[i], j};
+    }
+    return (sy_fault){0};
 }
 
 static void make(struct call *c)
@@ -36,7 +49,7 @@ static void make(struct call *c)
     fill_slots(c, slots, k->rows, a->pad == SY_PAD_SKIP);
     kv_plant(c, planted, k->rows, n > 0 ? case_get(slots, n / 2) : 0);
     const int64_t *const all = case_wide(c, "slots");
-    if (oracle_kv_scatter(n, all, k->rows, a->pad == SY_PAD_SKIP, true).code == SCATTER_DUPLICATE)
+    if (first_fault(n, all, k->rows, a->pad == SY_PAD_SKIP, true).code == SY_FAULT_DUPLICATE)
         a->check_unique = true; /* the result is unspecified otherwise */
     for (int i = 0; i < k->n_planes; i++) {
         const struct kv_plane *const p = &k->plane[i];
@@ -53,22 +66,14 @@ static void oracle(struct call *c)
     const sy_kv_scatter_args *const a = case_args(c);
     const struct kv_caches *const k = c->own;
     const int64_t n = case_count(case_field(c, "slots")), *const slots = case_wide(c, "slots");
-    const struct scatter_fault f =
-        oracle_kv_scatter(n, slots, k->rows, a->pad == SY_PAD_SKIP, a->check_unique);
     kv_note(c, k);
     c->query.rows = n;
     if (n == 0 || !kv_check_globals(c, k))
         return;
-    case_note(c, "slot outside", f.code == SCATTER_SLOT);
-    case_note(c, "slot twice", f.code == SCATTER_DUPLICATE);
-    if (f.code != SCATTER_FINE) {
-        c->want = (sy_fault){SY_ERR_INDEX, f.code == SCATTER_SLOT ? SY_FAULT_SLOT_RANGE : SY_FAULT_DUPLICATE,
-                             "slots",      -1,
-                             f.position,   f.value,
-                             f.limit};
-        return;
-    }
-    for (int64_t i = 0; i < n; i++) {
+    c->want = first_fault(n, slots, k->rows, a->pad == SY_PAD_SKIP, a->check_unique);
+    case_note(c, "slot outside", c->want.code == SY_FAULT_SLOT_RANGE);
+    case_note(c, "slot twice", c->want.code == SY_FAULT_DUPLICATE);
+    for (int64_t i = 0; i < n && c->want.status == SY_OK; i++) {
         case_note(c, "dropped", slots[i] < 0);
         if (slots[i] >= 0)
             kv_write(k, slots[i], i);

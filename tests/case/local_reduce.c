@@ -122,8 +122,8 @@ static int64_t find_rows(const struct view *v, sy_fault *overfull)
 
 static struct view view_of(struct call *c)
 {
-    const struct operand *const table = case_field(c, "expert_metadata"), *const map =
-                                                                              case_field(c, "expert_mapping");
+    const struct operand *const table = case_field(c, "expert_metadata");
+    const struct operand *const map = case_field(c, "expert_mapping");
     const struct operand *const input = case_field(c, "input");
     struct view v = {.a = args_of(c), .slots = table->shape[table->rank - 1], .copies = 1};
     int64_t *const choice = case_wide(c, "expert_metadata");

@@ -349,20 +349,19 @@ void case_put_want(struct operand *x, int64_t i, int64_t value)
     memcpy(x->want + (size_t)i * x->element, &value, x->element);
 }
 
+enum number_type case_number(const struct operand *x)
+{
+    return x->type.bits == 32 ? NUMBER_F32 : x->type.code == kDLBfloat ? NUMBER_BF16 : NUMBER_F16;
+}
+
 double case_real(const struct operand *x, int64_t i)
 {
-    const uint64_t bits = (uint64_t)case_get(x, i);
-    return x->type.bits == 32          ? (double)f32_from_bits((uint32_t)bits)
-           : x->type.code == kDLBfloat ? bf16_value((uint16_t)bits)
-                                       : f16_value((uint16_t)bits);
+    return number_get(case_number(x), x->dense, i);
 }
 
 void case_put_real(const struct operand *x, void *array, int64_t i, double value)
 {
-    const uint32_t bits = x->type.bits == 32          ? f32_round(value)
-                          : x->type.code == kDLBfloat ? bf16_round(value)
-                                                      : f16_round(value);
-    memcpy((unsigned char *)array + (size_t)i * x->element, &bits, x->element);
+    number_put(case_number(x), array, i, value);
 }
 
 int64_t *case_wide(struct call *c, const char *field)

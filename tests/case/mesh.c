@@ -213,20 +213,9 @@ static void spoil_mapping(struct call *c, struct problem *p)
                   at = stream_below(s, case_count(x)), cell = at % cells, was = case_get(x, at);
     const int64_t value = at >= cells && stream_chance(s, 2) ? !was : 2 + stream_below(s, 65534);
     case_put(x, at, value);
-    p->fault = value > 1 ? (sy_fault){SY_ERR_ROUTING,
-                                      SY_FAULT_BAD_VALUE,
-                                      "expert_mapping",
-                                      cell / n_devices,
-                                      cell % n_devices,
-                                      value,
-                                      1}
-                         : (sy_fault){SY_ERR_MISMATCH,
-                                      SY_FAULT_BAD_VALUE,
-                                      "expert_mapping",
-                                      cell / n_devices,
-                                      cell % n_devices,
-                                      value,
-                                      was};
+    const sy_status status = value > 1 ? SY_ERR_ROUTING : SY_ERR_MISMATCH;
+    const int64_t e = cell / n_devices, d = cell % n_devices, limit = value > 1 ? 1 : was;
+    p->fault = (sy_fault){status, SY_FAULT_BAD_VALUE, "expert_mapping", e, d, value, limit};
 }
 
 /* The first expert that a token of this device names twice; false: none does. */

@@ -3,8 +3,6 @@
  */
 #include "case.h"
 
-#include "oracle/moe_align_block.h"
-
 static void fill_ids(struct call *c, struct operand *ids, int64_t experts, bool missing)
 {
     struct stream *const s = case_stream(c, "ids");
@@ -56,34 +54,61 @@ static void make(struct call *c)
     case_note(c, "longer", longer > 0);
 }
 
+static sy_fault first_fault(const sy_moe_align_block_args *a, const struct operand *ids, const int64_t *id,
+                            const int32_t *map)
+{
+    const int64_t experts = a->num_experts, slots = ids->shape[1];
+    for (int64_t i = 0; i < case_count(ids); i++)
+        if ((id[i] < 0 || id[i] >= experts) && !(a->allow_missing && (id[i] == -1 || id[i] == experts)))
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "ids", i / slots, i % slots, id[i],
+                              experts};
+    for (int64_t e = 0; map != NULL && e < experts; e++)
+        if (map[e] < -1)
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_INDEX_RANGE, "expert_map", -1, e, map[e], -1};
+    return (sy_fault){0};
+}
+
+/* For every expert one walk over all slots, and one element appended at a time; what has not been appended when all are done
+   is filler. */
 static void oracle(struct call *c)
 {
     const sy_moe_align_block_args *const a = case_args(c);
     const struct operand *const ids = case_field(c, "ids"), *const sorted = case_field(c, "sorted_slots"),
                                 *const blocks = case_field(c, "block_experts");
-    const struct align_case in = {
-        ids->shape[0],    ids->shape[1],    a->num_experts,      a->block_size,
-        a->allow_missing, a->skip_unmapped, case_wide(c, "ids"), case_dense(c, "expert_map"),
-        sorted->shape[0], blocks->shape[0]};
-    struct align_result out = {(int32_t *)(void *)sorted->want, (int32_t *)(void *)blocks->want, 0,
-                               case_memory(c, (size_t)in.experts * sizeof(int64_t)),
-                               case_memory(c, (size_t)(in.experts + 1) * sizeof(int64_t))};
-    c->want = oracle_moe_align_block(&in, &out);
+    const int64_t *const id = case_wide(c, "ids"), experts = a->num_experts, total = case_count(ids);
+    const int32_t *const map = case_dense(c, "expert_map");
+    int32_t *const slot = case_want(c, "sorted_slots"), *const block = case_want(c, "block_experts");
+    int64_t *const counts = case_memory(c, (size_t)experts * sizeof *counts),
+                   *const offsets = case_memory(c, (size_t)(experts + 1) * sizeof *offsets), n = 0, b = 0;
+    c->want = first_fault(a, ids, id, map);
     const bool ok = c->want.status == SY_OK;
     case_note(c, "wrong ids", !ok && strcmp(c->want.argument, "ids") == 0);
     case_note(c, "wrong map", !ok && strcmp(c->want.argument, "expert_map") == 0);
     if (!ok)
         return;
-    case_expect(c, "num_padded", &out.padded);
-    case_expect(c, "expert_counts", out.counts);
-    case_expect(c, "expert_offsets", out.offsets);
-    case_note(c, "every place in use", out.padded == in.places && in.block > 1 && in.places > 0);
-    for (int64_t e = 0; e < in.experts; e++) {
-        case_note(c, "empty expert", out.counts[e] == 0);
-        case_note(c, "exactly blocks", in.block > 1 && out.counts[e] > 0 && out.counts[e] % in.block == 0);
-        case_note(c, "unmapped", in.map != NULL && in.map[e] == -1 && !in.skip_unmapped);
-        case_note(c, "skipped", in.map != NULL && in.map[e] == -1 && in.skip_unmapped);
+    for (int64_t e = 0; e < experts; e++) {
+        for (int64_t i = 0; i < total; i++)
+            if (id[i] == e && !(a->skip_unmapped && map[e] == -1))
+                slot[n++] = (int32_t)i;
+        counts[e] = n - offsets[e];
+        while (n % a->block_size)
+            slot[n++] = (int32_t)total;
+        while (b * a->block_size < n)
+            block[b++] = map != NULL ? map[e] : (int32_t)e;
+        offsets[e + 1] = n;
+        case_note(c, "empty expert", counts[e] == 0);
+        case_note(c, "exactly blocks", a->block_size > 1 && counts[e] > 0 && counts[e] % a->block_size == 0);
+        case_note(c, "unmapped", map != NULL && map[e] == -1 && !a->skip_unmapped);
+        case_note(c, "skipped", map != NULL && map[e] == -1 && a->skip_unmapped);
     }
+    case_note(c, "every place in use", n == sorted->shape[0] && a->block_size > 1 && n > 0);
+    case_expect(c, "num_padded", &(int32_t){(int32_t)n});
+    case_expect(c, "expert_counts", counts);
+    case_expect(c, "expert_offsets", offsets);
+    while (n < sorted->shape[0])
+        slot[n++] = (int32_t)total;
+    while (b < blocks->shape[0])
+        block[b++] = -1;
 }
 
 static const struct rejection rejections[] = {

@@ -3,7 +3,7 @@
  */
 #include "case.h"
 
-#include "oracle/moe_capacity.h"
+#include <math.h>
 
 static void make(struct call *c)
 {
@@ -41,6 +41,56 @@ static void make(struct call *c)
         case_put(counts, stream_below(demand, a->num_experts), INT64_MAX);
 }
 
+__extension__ typedef unsigned __int128 wide;
+
+/* trunc(RN(factor * n)) for factor >= 0 and 0 <= n < 2^53; -1 when it is 2^63 or more. A double is m * 2^e with an integer m below
+   2^53, so factor * n is the integer m * n below 2^106 times 2^e. It is brought to 53 bits, half to even, and then cut at the
+   point. */
+static int64_t share_of(double factor, int64_t n)
+{
+    int e = 0;
+    const double fraction = frexp(factor, &e);
+    wide product = (wide)(uint64_t)ldexp(fraction, 53) * (wide)(uint64_t)n;
+    int shift = e - 53;
+    int drop = 0;
+    while (product >> drop >> 53 != 0)
+        drop++;
+    if (drop > 0) {
+        const wide half = (wide)1 << (drop - 1), rest = product & (((wide)1 << drop) - 1);
+        product >>= drop;
+        shift += drop;
+        if (rest > half || (rest == half && product % 2 == 1))
+            product++;
+    }
+    for (; shift > 0 && product < (wide)1 << 64; shift--)
+        product *= 2;
+    if (product >= (wide)1 << 63 && shift >= 0)
+        return -1;
+    return shift < -127 ? 0 : (int64_t)(product >> (shift < 0 ? -shift : 0));
+}
+
+/* Integers all the way. -1 when it is 2^63 or more. */
+static int64_t capacity_of(const sy_moe_capacity_args *a, int64_t k, int64_t alignment, const int64_t *counts)
+{
+    int64_t per_expert = 0, largest = 0;
+    while (per_expert * a->num_experts < a->samples)
+        per_expert++;
+    for (int64_t e = 0; counts != NULL && e < a->num_experts; e++) { /* the count that no other exceeds */
+        int64_t f = 0;
+        while (f < a->num_experts && counts[f] <= counts[e])
+            f++;
+        largest = f == a->num_experts ? counts[e] : largest;
+    }
+    const int64_t one = share_of(fabs(a->factor), per_expert);
+    const wide limit = (wide)1 << 63, all = one < 0 ? limit : (wide)(uint64_t)one * (wide)(uint64_t)k;
+    wide slots = a->factor > 0 ? all : (wide)(uint64_t)largest;
+    if (a->factor < 0 && all < slots)
+        slots = all;
+    while (slots < limit && slots % (wide)(uint64_t)alignment != 0)
+        slots++;
+    return slots < limit ? (int64_t)slots : -1;
+}
+
 static void oracle(struct call *c)
 {
     const sy_moe_capacity_args *const a = case_args(c);
@@ -56,8 +106,7 @@ static void oracle(struct call *c)
             (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", -1, negative, counts[negative], 0};
         return;
     }
-    const int64_t want =
-        oracle_moe_capacity(a->samples, a->num_experts, a->k > 0 ? a->k : 1, a->factor, alignment, counts);
+    const int64_t want = capacity_of(a, a->k > 0 ? a->k : 1, alignment, counts);
     case_note(c, "past 2^63", want < 0);
     case_note(c, "share", a->factor > 0);
     case_note(c, "ceiling", a->factor < 0);

@@ -65,12 +65,6 @@ static const struct rejection rejections[] = {
     {.change = NULL},
 };
 
-static const struct rejection ladder[] = {
-    {"weights.data=ids", SY_ERR_ALIAS},
-    {"routing_map.data[15]=200", SY_ERR_ROUTING},
-    {.change = NULL},
-};
-
 const struct op_case case_moe_ids_from_map = {
     .name = "moe_ids_from_map",
     .make = make,
@@ -79,6 +73,5 @@ const struct op_case case_moe_ids_from_map = {
     .small = "T=5 K=3 E=7 probs probs=f16",
     .lines = {"T=2501 K=8 E=130 probs", "T=2501 K=8 E=130 faulty", "T=9 K=8 E=9000 probs probs=bf16"},
     .rejections = rejections,
-    .ladder = ladder,
     .calls = 240,
 };

@@ -3,8 +3,6 @@
  */
 #include "case.h"
 
-#include "oracle/moe_pad_map.h"
-
 static void make(struct call *c)
 {
     sy_moe_pad_map_args *const a = case_args(c);
@@ -15,6 +13,32 @@ static void make(struct call *c)
     case_route(c, case_in(c, "routing_map"), k);
 }
 
+static int64_t tokens_of(int64_t tokens, int64_t experts, const uint8_t *map, int64_t e)
+{
+    int64_t n = 0;
+    for (int64_t t = 0; t < tokens; t++)
+        n += map[t * experts + e] != 0;
+    return n;
+}
+
+/* Expert by expert, one token added at a time, and every column counted anew after each. The first expert that cannot be
+   padded, or -1. */
+static int64_t pad(int64_t tokens, int64_t experts, int64_t alignment, uint8_t *map, int64_t *counts)
+{
+    for (int64_t e = 0; e < experts; e++) {
+        while (tokens_of(tokens, experts, map, e) % alignment) {
+            int64_t t = 0;
+            while (t < tokens && map[t * experts + e])
+                t++;
+            if (t == tokens)
+                return e;
+            map[t * experts + e] = 1;
+        }
+        counts[e] = tokens_of(tokens, experts, map, e);
+    }
+    return -1;
+}
+
 static void oracle(struct call *c)
 {
     const sy_moe_pad_map_args *const a = case_args(c);
@@ -23,13 +47,12 @@ static void oracle(struct call *c)
     int64_t *const counts = case_memory(c, (size_t)experts * sizeof *counts);
     uint8_t *const padded = case_want(c, "padded_map");
     memcpy(padded, map->dense, map->bytes);
-    const int64_t bad = oracle_moe_pad_map(tokens, experts, a->alignment, padded, counts);
+    const int64_t bad = pad(tokens, experts, a->alignment, padded, counts);
     c->query.rows = tokens;
     case_note(c, "rejected", bad >= 0);
     if (bad >= 0) {
-        c->want = (sy_fault){SY_ERR_ROUTING, SY_FAULT_LENGTH_RANGE, "routing_map", -1, bad, 0, tokens};
-        for (int64_t t = 0; t < tokens; t++)
-            c->want.value += map->dense[t * experts + bad] != 0;
+        const int64_t n = tokens_of(tokens, experts, map->dense, bad);
+        c->want = (sy_fault){SY_ERR_ROUTING, SY_FAULT_LENGTH_RANGE, "routing_map", -1, bad, n, tokens};
         return;
     }
     case_expect(c, "expert_counts", counts);

@@ -17,15 +17,15 @@ static void make(struct call *c)
 
 static void oracle(struct call *c)
 {
-    const struct operand *const rows = case_field(c, "grad_permuted_tokens"), *const values = case_field(
-                                                                                  c, "grad_permuted_probs");
+    const struct operand *const rows = case_field(c, "grad_permuted_tokens");
+    const struct operand *const values = case_field(c, "grad_permuted_probs");
     struct rows_case in = rows_of(c, rows, NULL, case_field(c, "grad_probs")->given);
     struct rows_pairs pairs = rows_pairs(c, &in);
     c->query.rows = in.tokens;
     if (c->want.status == SY_OK)
         oracle_unpermute(&in, &pairs, rows->dense, case_want(c, "grad_tokens"));
     if (c->want.status == SY_OK && in.by_expert) {
-        in.prob_type = rows_type_of(values);
+        in.prob_type = case_number(values);
         oracle_grad_probs(&in, &pairs, values->dense, case_want(c, "grad_probs"));
     }
     oracle_pairs_free(&pairs);

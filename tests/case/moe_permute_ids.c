@@ -106,8 +106,8 @@ static bool find_wrong(struct call *c, const int64_t *ids, int64_t total)
 
 static void expect_experts(struct call *c, const int64_t *ids, int64_t total)
 {
-    struct operand *const counts = case_field(c, "expert_counts"), *const offsets =
-                                                                       case_field(c, "expert_offsets");
+    struct operand *const counts = case_field(c, "expert_counts");
+    struct operand *const offsets = case_field(c, "expert_offsets");
     const int64_t experts = case_get_extent(c, "E");
     int64_t *const n = case_memory(c, (size_t)(experts + 1) * sizeof *n), before = 0;
     for (int64_t i = 0; i < total; i++)

@@ -3,8 +3,6 @@
  */
 #include "case.h"
 
-#include "oracle/moe_reorder_chunks.h"
-
 /* Rows of no dimension, of one, of two, which lie in one piece; the output is as the input. */
 static struct operand *make_rows(struct call *c, const char *field, const char *width, const char *out)
 {
@@ -57,32 +55,65 @@ static void expect_rows(struct call *c, const char *field, const char *to, const
     }
 }
 
+struct name {
+    int64_t expert, rank, row;
+};
+
+static int by_name(const void *left, const void *right)
+{
+    const struct name *a = left, *b = right;
+    if (a->expert != b->expert)
+        return a->expert < b->expert ? -1 : 1;
+    if (a->rank != b->rank)
+        return a->rank < b->rank ? -1 : 1;
+    return (a->row > b->row) - (a->row < b->row);
+}
+
+/* Every row gets a name, and all of them are sorted: the row that comes to stand at each place when experts are brought
+   together. Returns the rows of all chunks; -1: a count is wrong. */
+static int64_t sort_rows(struct call *c, const int64_t *counts, int64_t *source)
+{
+    const int64_t rows = case_get_extent(c, "N"), experts = case_get_extent(c, "E");
+    struct name *const names = case_memory(c, (size_t)rows * sizeof *names);
+    int64_t live = 0;
+    for (int64_t i = 0; i < case_get_extent(c, "R") * experts; i++) {
+        const int64_t r = i / experts, e = i % experts, left = rows - live;
+        if (counts[i] < 0 || counts[i] > left) {
+            c->want = (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, "counts", r, e, counts[i], left};
+            return -1;
+        }
+        for (int64_t n = 0; n < counts[i]; n++, live++)
+            names[live] = (struct name){e, r, live};
+    }
+    qsort(names, (size_t)live, sizeof *names, by_name);
+    for (int64_t i = 0; i < live; i++)
+        source[i] = names[i].row;
+    return live;
+}
+
 static void oracle(struct call *c)
 {
-    const struct operand *const counts = case_field(c, "counts");
     struct operand *const offsets = case_field(c, "expert_offsets");
-    const struct chunks_case in = {case_get_extent(c, "N"), counts->shape[0], counts->shape[1],
-                                   case_wide(c, "counts")};
-    int64_t *const source = case_memory(c, (size_t)in.rows * sizeof *source), live, end = 0;
-    const sy_fault fault = oracle_moe_reorder_chunks(&in, &live, source);
-    c->query.rows = in.rows;
-    case_note(c, "negative", fault.status != SY_OK && fault.value < 0);
-    case_note(c, "too many", fault.status != SY_OK && fault.value > 0);
-    if (fault.status != SY_OK) {
-        c->want = fault;
+    const int64_t rows = case_get_extent(c, "N"), experts = case_get_extent(c, "E"),
+                  ranks = case_get_extent(c, "R"), *const counts = case_wide(c, "counts");
+    int64_t *const source = case_memory(c, (size_t)rows * sizeof *source), end = 0;
+    const int64_t live = sort_rows(c, counts, source);
+    c->query.rows = rows;
+    case_note(c, "negative", live < 0 && c->want.value < 0);
+    case_note(c, "too many", live < 0 && c->want.value > 0);
+    if (live < 0)
         return;
-    }
     expect_rows(c, "rows", "reordered_rows", source, live);
     expect_rows(c, "extra", "reordered_extra", source, live);
-    for (int64_t e = 0; e <= in.experts; e++) {
+    for (int64_t e = 0; e <= experts; e++) {
         if (offsets->given)
             case_put_want(offsets, e, end);
-        for (int64_t r = 0; e < in.experts && r < in.ranks; r++) {
-            end += in.counts[r * in.experts + e];
-            case_note(c, "empty chunk", in.counts[r * in.experts + e] == 0);
+        for (int64_t r = 0; e < experts && r < ranks; r++) {
+            end += counts[r * experts + e];
+            case_note(c, "empty chunk", counts[r * experts + e] == 0);
         }
     }
-    case_note(c, "unused rows", live < in.rows);
+    case_note(c, "unused rows", live < rows);
 }
 
 #define SCALARS "N=7 R=2 E=3 extra X=1"

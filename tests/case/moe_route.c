@@ -185,11 +185,11 @@ static void note(struct call *c, const struct route_case *in, const struct route
     case_note(c, "unused slot", r->unused > 0);
     case_note(c, "given in another order", r->reordered > 0);
     case_note(c, "sum below eps", r->small_sums > 0);
-    case_note(c, "groups", in->groups > 1);
+    case_note(c, "groups", in->a->groups > 1);
     case_note(c, "sums of many",
-              in->groups > 1 && in->group_score == SY_GROUP_SUMK && in->k / in->top_groups > 2);
-    case_note(c, "many chosen", in->k > 64);
-    case_note(c, "shared in sum", in->shared_in_sum);
+              in->a->groups > 1 && in->a->group_score == SY_GROUP_SUMK && in->a->k / in->a->top_groups > 2);
+    case_note(c, "many chosen", in->a->k > 64);
+    case_note(c, "shared in sum", in->a->shared_in_sum);
 }
 
 static void oracle(struct call *c)
@@ -207,31 +207,15 @@ static void oracle(struct call *c)
     case_note(c, "given twice", c->want.status == SY_ERR_ROUTING);
     if (c->want.status != SY_OK)
         return;
-    const struct route_case in = {.tokens = tokens,
+    const struct route_case in = {.a = a,
+                                  .tokens = tokens,
                                   .experts = experts,
-                                  .k = a->k,
                                   .logits = floats_of(c, "logits"),
                                   .bias = floats_of(c, "bias"),
                                   .finished = case_dense(c, "finished"),
-                                  .score = a->score,
-                                  .softmax_after = a->softmax_after,
-                                  .groups = a->groups,
-                                  .top_groups = a->top_groups,
-                                  .group_score = a->group_score,
-                                  .slot_order = a->slot_order,
-                                  .renormalize = a->renormalize,
-                                  .eps = a->eps,
-                                  .scale = a->scale,
-                                  .capacity = a->capacity,
-                                  .drop = a->drop,
-                                  .select = a->select,
-                                  .eps_rule = a->eps_rule,
                                   .given = case_field(c, "ids_in")->given ? given : NULL,
                                   .expert_scale = floats_of(c, "expert_scale"),
-                                  .shared = a->n_shared,
-                                  .shared_weight = a->shared_weight,
-                                  .shared_logits = floats_of(c, "shared_logits"),
-                                  .shared_in_sum = a->shared_in_sum};
+                                  .shared_logits = floats_of(c, "shared_logits")};
     struct route_result r = {.ids = case_memory(c, slots * 8),
                              .weight = case_memory(c, slots * 4),
                              .map = case_memory(c, cells),

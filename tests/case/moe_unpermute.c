@@ -23,8 +23,8 @@ static void make(struct call *c)
 /* Rows as numbers. */
 static const void *numbers_of(struct call *c, const sy_row_format *f)
 {
-    const struct operand *const rows = case_field(c, "permuted_tokens"), *const scales =
-                                                                             case_field(c, "permuted_scales");
+    const struct operand *const rows = case_field(c, "permuted_tokens");
+    const struct operand *const scales = case_field(c, "permuted_scales");
     const int64_t hidden = rows->shape[1];
     float *const numbers = case_memory(c, (size_t)case_count(rows) * sizeof *numbers);
     if (f == NULL)
@@ -41,16 +41,16 @@ static void oracle(struct call *c)
     const sy_row_format *const f = ((const sy_moe_unpermute_args *)case_args(c))->row_format;
     const struct operand *const out = case_field(c, "tokens");
     struct rows_case in = rows_of(c, out, "probs", case_field(c, "probs")->given);
-    const enum rows_type type = in.type;
+    const enum number_type type = in.type;
     struct rows_pairs pairs = rows_pairs(c, &in);
     const int64_t n = case_count(out);
     float *const sums = case_memory(c, (size_t)n * sizeof *sums);
     c->query.rows = in.tokens;
-    in.type = f != NULL ? ROWS_F32 : type;
+    in.type = f != NULL ? NUMBER_F32 : type;
     if (c->want.status == SY_OK)
         oracle_unpermute(&in, &pairs, numbers_of(c, f), f != NULL ? (unsigned char *)sums : out->want);
     for (int64_t i = 0; f != NULL && c->want.status == SY_OK && i < n; i++)
-        rows_store(type, out->want, i, sums[i]);
+        case_put_real(out, out->want, i, (double)sums[i]);
     case_note(c, "codes", f != NULL && n > 0 && pairs.count > 0);
     oracle_pairs_free(&pairs);
 }

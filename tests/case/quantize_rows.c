@@ -44,12 +44,9 @@ static void pack_rows(struct call *c, int64_t rows, int64_t hidden, uint8_t *sca
                              .heads = 1,
                              .scale = (float *)(void *)scales,
                              .scale_stride = hidden / args_of(c)->format->group};
-    const enum oracle_float type = input->element == 4             ? ORACLE_F32
-                                   : input->type.code == kDLBfloat ? ORACLE_BF16
-                                                                   : ORACLE_F16;
     for (int64_t i = 0; i < rows; i++) {
         p.global = case_global(c, i);
-        oracle_pack(&p, i, type, input->dense + (size_t)(i * hidden) * input->element);
+        oracle_pack(&p, i, case_number(input), input->dense + (size_t)(i * hidden) * input->element);
     }
 }
 
@@ -62,8 +59,8 @@ static void oracle(struct call *c)
     int64_t rows = 1;
     for (int d = 0; d < input->rank - 1; d++)
         rows *= input->shape[d];
-    uint8_t *const scales = case_memory(c, (size_t)(rows * groups) * size), *const out =
-                                                                                case_want(c, "scales");
+    uint8_t *const scales = case_memory(c, (size_t)(rows * groups) * size);
+    uint8_t *const out = case_want(c, "scales");
     float *const x = case_memory(c, (size_t)hidden * sizeof *x);
     c->query = (sy_query){.rows = rows, .slots = groups};
     c->want = case_global_fault(c, rows);

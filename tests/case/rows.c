@@ -136,23 +136,18 @@ void rows_make(struct call *c, int64_t least, bool by_expert, bool coded)
     map->given = (by_expert && !capacity) || case_flag(c, "map");
 }
 
-enum rows_type rows_type_of(const struct operand *x)
-{
-    return x->type.bits == 32 ? ROWS_F32 : x->type.code == kDLBfloat ? ROWS_BF16 : ROWS_F16;
-}
-
 struct rows_case rows_of(struct call *c, const struct operand *x, const char *probs, bool by_expert)
 {
-    const struct operand *const p = probs != NULL ? case_field(c, probs) : NULL, *const map = case_field(
-                                                                                     c, "routing_map");
+    const struct operand *const p = probs != NULL ? case_field(c, probs) : NULL;
+    const struct operand *const map = case_field(c, "routing_map");
     return (struct rows_case){.tokens = case_get_extent(c, "T"),
                               .experts = case_get_extent(c, "E"),
                               .rows = case_get_extent(c, "M"),
                               .hidden = case_get_extent(c, "H"),
                               .capacity = flag(c, "drop_and_pad"),
                               .zero_pad = flag(c, "zero_pad"),
-                              .type = rows_type_of(x),
-                              .prob_type = p != NULL && p->given ? rows_type_of(p) : ROWS_F32,
+                              .type = case_number(x),
+                              .prob_type = p != NULL && p->given ? case_number(p) : NUMBER_F32,
                               .indices = (const int32_t *)(const void *)case_dense(c, "sorted_indices"),
                               .map = map->given ? map->dense : NULL,
                               .probs = p != NULL && p->given ? p->dense : NULL,
@@ -161,9 +156,8 @@ struct rows_case rows_of(struct call *c, const struct operand *x, const char *pr
 
 static void note(struct call *c, const struct rows_case *in, const struct rows_pairs *pairs)
 {
-    int *const rows_of_token = case_memory(c, (size_t)in->tokens * sizeof(int)), *const uses = case_memory(
-                                                                                     c, (size_t)in->rows *
-                                                                                            sizeof(int));
+    int *const rows_of_token = case_memory(c, (size_t)in->tokens * sizeof(int));
+    int *const uses = case_memory(c, (size_t)in->rows * sizeof(int));
     for (int64_t i = 0; i < in->rows; i++)
         case_note(c, in->capacity ? "padding" : "unused slot", in->indices[i] == -1);
     for (size_t i = 0; i < pairs->count; i++) {
@@ -191,13 +185,9 @@ struct rows_pairs rows_pairs(struct call *c, const struct rows_case *in)
     note(c, in, &pairs);
     case_note(c, "bad index", f->position >= 0 && !f->count);
     case_note(c, "bad count", f->position >= 0 && f->count);
+    const sy_fault_code code = f->count ? SY_FAULT_SLOT_COUNT : SY_FAULT_SLOT_RANGE;
+    const char *const argument = f->count ? "routing_map" : "sorted_indices";
     if (f->position >= 0)
-        c->want = (sy_fault){SY_ERR_ROUTING,
-                             f->count ? SY_FAULT_SLOT_COUNT : SY_FAULT_SLOT_RANGE,
-                             f->count ? "routing_map" : "sorted_indices",
-                             -1,
-                             f->position,
-                             f->value,
-                             f->limit};
+        c->want = (sy_fault){SY_ERR_ROUTING, code, argument, -1, f->position, f->value, f->limit};
     return pairs;
 }

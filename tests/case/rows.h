@@ -19,8 +19,6 @@ void rows_codes(struct call *c, const sy_row_format *f, const unsigned char **co
    by chance. H is chosen unless the rows have a format. */
 void rows_make(struct call *c, int64_t least, bool by_expert, bool coded);
 
-enum rows_type rows_type_of(const struct operand *x);
-
 /* The case of the oracle, whose rows have the type of x; its pairs, and from them what the call returns. */
 struct rows_case rows_of(struct call *c, const struct operand *x, const char *probs, bool by_expert);
 struct rows_pairs rows_pairs(struct call *c, const struct rows_case *in);

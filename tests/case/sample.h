@@ -412,8 +412,8 @@ static inline struct oracle_sample_row edited_row(struct call *c, int64_t b, int
 {
     const struct operand *const logits = case_field(c, "logits"), *const allow = case_field(c, "allow_bits"),
                                 *const ends = case_field(c, "override_indptr");
-    float *const x = case_memory(c, (size_t)vocab * sizeof *x), *const raw = case_memory(c, (size_t)vocab *
-                                                                                                sizeof *raw);
+    float *const x = case_memory(c, (size_t)vocab * sizeof *x);
+    float *const raw = case_memory(c, (size_t)vocab * sizeof *raw);
     bool *const allowed = case_memory(c, (size_t)vocab);
     const int64_t words = (vocab + 31) / 32, bits = case_count(allow) == words ? 0 : row * words;
     for (int64_t i = 0; i < vocab; i++) {

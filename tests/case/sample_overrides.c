@@ -3,8 +3,6 @@
  */
 #include "sample.h"
 
-#include "oracle/sample_overrides.h"
-
 enum { MOST_ROWS = 7 };
 
 /* Lists of tokens for each row, mostly of few different ones. Returns the elements there are; 0: no list is given. */
@@ -170,6 +168,84 @@ static bool contents_wrong(struct call *c, const struct drafts *d, bool drafts)
            (drafts && drafts_wrong(c, d, d->each > 0 ? INT64_MAX : a->max_rows));
 }
 
+struct overrides_row {
+    int64_t vocab, n_prompt, n_output, n_bias;
+    const float *logits;
+    const int64_t *prompt, *output, *bias_token;
+    const float *bias;
+    float repetition, frequency, presence; /* as given, NaN too */
+    /* Zeros: none. Sequence s is n_seq[s] tokens; their bias -inf where seq_bias is NULL. */
+    int64_t n_seqs, n_stop, min_tokens;
+    const int64_t *const *seq;
+    const int64_t *n_seq, *stop;
+    const float *seq_bias;
+    bool output_only;
+};
+
+static int64_t how_often(int64_t token, const int64_t *list, int64_t n)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += list[i] == token;
+    return count;
+}
+
+/* Whether prompt and output, as one text, end with the first tokens of a sequence. */
+static bool continues(const struct overrides_row *row, const int64_t *seq, int64_t n)
+{
+    const int64_t prompt = row->output_only ? 0 : row->n_prompt, all = prompt + row->n_output;
+    if (all < n)
+        return false;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = all - n + i;
+        if ((at < prompt ? row->prompt[at] : row->output[at - prompt]) != seq[i])
+            return false;
+    }
+    return true;
+}
+
+/* Each step is made in double and rounded to f32, which is the f32 result because a double has more than twice the bits. */
+static float edited(const struct overrides_row *row, int64_t token)
+{
+    const int64_t count = how_often(token, row->output, row->n_output);
+    const bool seen = count > 0 || how_often(token, row->prompt, row->n_prompt) > 0;
+    float x = row->logits[token];
+    if (seen && !isnan(row->repetition))
+        x = (float)(x > 0 ? (double)x / (double)row->repetition : (double)x * (double)row->repetition);
+    if (count > 0 && !isnan(row->frequency)) {
+        const float often = (float)((double)row->frequency * (double)(float)count);
+        x = (float)((double)x - (double)often);
+    }
+    if (count > 0 && !isnan(row->presence))
+        x = (float)((double)x - (double)row->presence);
+    for (int64_t i = 0; i < row->n_bias; i++)
+        if (row->bias_token[i] == token)
+            x = (float)((double)x + (double)row->bias[i]);
+    for (int64_t s = 0; s < row->n_seqs; s++) {
+        const int64_t before = row->n_seq[s] - 1;
+        const float bias = row->seq_bias != NULL ? row->seq_bias[s] : -INFINITY;
+        if (row->seq[s][before] == token && continues(row, row->seq[s], before))
+            x = isinf(bias) && bias < 0 ? bias : (float)((double)x + (double)bias);
+    }
+    if (row->n_output < row->min_tokens && how_often(token, row->stop, row->n_stop) > 0)
+        x = -INFINITY;
+    return isnan(x) ? (float)NAN : x;
+}
+
+/* Every token of the vocabulary is asked how often it is in each list. Returns how many have overrides. */
+static int64_t override(const struct overrides_row *row, int32_t *token, float *logit)
+{
+    int64_t n = 0;
+    for (int64_t t = 0; t < row->vocab; t++) {
+        const float before = row->logits[t], after = edited(row, t);
+        if (before == after || (isnan(before) && isnan(after)))
+            continue;
+        token[n] = (int32_t)t;
+        logit[n++] = after;
+    }
+    return n;
+}
+
 /* The list of a row, or the only one: what `ends` gives, where it is given. */
 static const int64_t *list_of(struct call *c, const char *ends, const char *tokens, int64_t b, int64_t *n)
 {
@@ -181,8 +257,8 @@ static const int64_t *list_of(struct call *c, const char *ends, const char *toke
 
 static void add_sequences(struct call *c, struct overrides_row *row, int64_t b)
 {
-    const struct operand *const rows = case_field(c, "seq_row_indptr"), *const ends =
-                                                                            case_field(c, "seq_indptr");
+    const struct operand *const rows = case_field(c, "seq_row_indptr");
+    const struct operand *const ends = case_field(c, "seq_indptr");
     const int64_t first = rows->given ? case_get(rows, b) : 0,
                   end = rows->given ? case_get(rows, b + 1) : case_count(ends) - 1;
     const int64_t **const seq = case_memory(c, 64 * sizeof *seq);
@@ -218,8 +294,8 @@ static int64_t edit_row(struct call *c, const struct drafts *d, bool drafts, int
 {
     const sy_sample_overrides_args *const a = case_args(c);
     const int64_t row_number = drafts ? first_row(c, d, b) + r : b;
-    float *const x = case_memory(c, (size_t)d->vocab * sizeof *x), *const logit = case_memory(
-                                                                       c, (size_t)d->vocab * sizeof *logit);
+    float *const x = case_memory(c, (size_t)d->vocab * sizeof *x);
+    float *const logit = case_memory(c, (size_t)d->vocab * sizeof *logit);
     int32_t *const token = case_memory(c, (size_t)d->vocab * sizeof *token);
     for (int64_t i = 0; i < d->vocab; i++)
         x[i] = real_at(case_field(c, "logits"), row_number * d->vocab + i);
@@ -240,7 +316,7 @@ static int64_t edit_row(struct call *c, const struct drafts *d, bool drafts, int
         add_sequences(c, &row, b);
     if (drafts && !add_drafts(c, d, &row, b, r))
         return 0;
-    const int64_t n = oracle_sample_overrides(&row, token, logit, NULL);
+    const int64_t n = override(&row, token, logit);
     for (int64_t i = 0; i < n; i++) {
         ((int32_t *)case_want(c, "override_token"))[at + i] = token[i];
         ((float *)case_want(c, "override_logit"))[at + i] = logit[i];

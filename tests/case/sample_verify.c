@@ -3,8 +3,6 @@
  */
 #include "sample.h"
 
-#include "oracle/sample_verify.h"
-
 enum { MOST_ROWS = 9 };
 
 /* ---- Rows ---------------------------------------------------------------------------------------------- */
@@ -143,6 +141,77 @@ static void put_slot(struct call *c, int64_t slot, int64_t row, const struct ora
     }
 }
 
+struct verify_request {
+    int64_t n;             /* rows */
+    const int64_t *parent; /* [n] entry 0 is not read; NULL: a chain */
+    const int64_t *draft;  /* [n] the same */
+    const int64_t *picked; /* [n] what sample picks from each row */
+    const bool *empty;     /* [n] the row has no candidate */
+    int64_t n_stop;
+    const int64_t *stop;
+};
+
+struct verify_result {
+    int64_t accepted, count;
+    int64_t *path;       /* [n] rows of the tokens, -1 after them */
+    bool *accepted_rows; /* [n] */
+};
+
+static int64_t before(const struct verify_request *of, int64_t r)
+{
+    return of->parent != NULL ? of->parent[r] : r - 1;
+}
+
+static bool is_twin(const struct verify_request *of, int64_t a, int64_t b)
+{
+    return before(of, a) == before(of, b) && of->draft[a] == of->draft[b];
+}
+
+static bool is_stop(const struct verify_request *of, int64_t token)
+{
+    bool found = false;
+    for (int64_t i = 0; i < of->n_stop; i++)
+        found = found || of->stop[i] == token;
+    return found;
+}
+
+/* Whether the draft before row r is what its ancestors give, and no row before it says the same. */
+static bool is_accepted(const struct verify_request *of, const bool *accepted, int64_t r)
+{
+    const int64_t up = before(of, r);
+    for (int64_t i = 1; i < r; i++)
+        if (is_twin(of, i, r))
+            return false;
+    /* No token follows a stop token. */
+    const bool ended = up > 0 && is_stop(of, of->draft[up]);
+    return accepted[up] && !ended && !of->empty[up] && of->picked[up] == of->draft[r];
+}
+
+static int64_t depth(const struct verify_request *of, int64_t r)
+{
+    return r == 0 ? 0 : 1 + depth(of, before(of, r));
+}
+
+/* Nothing is walked: of every row it is decided whether the tokens of its ancestors lead to it, and the rows that are led to are
+   sorted by depth. */
+static void decide(const struct verify_request *of, struct verify_result *to)
+{
+    to->accepted = to->count = 0;
+    for (int64_t r = 0; r < of->n; r++) {
+        to->path[r] = -1;
+        to->accepted_rows[r] = r == 0 || is_accepted(of, to->accepted_rows, r);
+    }
+    for (int64_t r = 0; r < of->n; r++) {
+        if (!to->accepted_rows[r])
+            continue;
+        to->accepted += r > 0;
+        if (r > 0 && is_stop(of, of->draft[r]))
+            continue; /* its row gives no token */
+        to->path[depth(of, r)] = r;
+        to->count++;
+    }
+}
+
 static struct verify_request request_of(struct call *c, const struct drafts *d, int64_t b,
                                         struct oracle_sample_result *got)
 {
@@ -180,7 +249,7 @@ static void verify(struct call *c, const struct drafts *d, int64_t b)
     bool mask[MOST_ROWS];
     struct verify_result is = {.path = path, .accepted_rows = mask};
     const struct verify_request of = request_of(c, d, b, got);
-    oracle_sample_verify(&of, &is);
+    decide(&of, &is);
     for (int64_t s = 0; s < of.n; s++) {
         put(c, "accept_mask", first + s, mask[s]);
         if (s < is.count)

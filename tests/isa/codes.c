@@ -92,17 +92,11 @@ static void everything_else_saturates_or_vanishes(void **state)
 
 /* ---- Decoders ---------------------------------------------------------------------------------------- */
 
-static const size_t bytes_of[SYI_N_FLOATS] = {4, 2, 2};
-
 static uint32_t product(int type, int to, unsigned code, float w)
 {
     const double x = oracle_code_value(oracle_of[type], code);
     const double once = (double)(float)((double)w * x); /* exact in double, rounded once */
-    if (isnan(once))
-        return to == SYI_FLOAT_F32 ? 0x7fc00000u : to == SYI_FLOAT_F16 ? 0x7e00u : 0x7fc0u;
-    return to == SYI_FLOAT_F32   ? f32_bits((float)once)
-           : to == SYI_FLOAT_F16 ? f16_round(once)
-                                 : bf16_round(once);
+    return number_round((enum number_type)to, once);
 }
 
 static void decodes_all_codes(void **state)
@@ -111,7 +105,7 @@ static void decodes_all_codes(void **state)
                                     0x3f800000, 0xbf800000, 0x3dcccccd, 0x3c000000, 0x7f7fffff, 0x7f800000,
                                     0xff800000, 0x7fc00000, 0xffc12345, 0x7f800001, 0x7b000000, 0x33000001};
     static const size_t begin[] = {0, 184, 190}, end[] = {256, 248, 254};
-    const struct syi_kernels *k = syi_kernels_at(*(int *)*state);
+    const struct syi_kernels *k = *state;
     uint64_t rng = 6;
     uint8_t codes[256]; /* infinities and NaNs last, from 248 and from 254 on, where some calls end */
     for (size_t i = 0; i < sizeof codes; i++)
@@ -122,12 +116,13 @@ static void decodes_all_codes(void **state)
                 const uint32_t any = (uint32_t)rng_u64(&rng);
                 const float w = f32_from_bits(round / 3 < COUNT_OF(hard) ? hard[round / 3] : any);
                 const size_t from = begin[round % 3], n = end[round % 3] - from;
-                unsigned char *y = buf_new(n * bytes_of[to], round % 16);
+                unsigned char *y = buf_new(n * number_bytes((enum number_type)to), round % 16);
                 k->decode[type][to](y, codes + from, &w, n, 1);
                 for (size_t i = 0; i < n; i++) {
                     const unsigned c = codes[from + i];
                     uint32_t got = 0;
-                    memcpy(&got, y + i * bytes_of[to], bytes_of[to]);
+                    memcpy(&got, y + i * number_bytes((enum number_type)to),
+                           number_bytes((enum number_type)to));
                     if (got != product(type, to, c, w))
                         fail_msg("code %02x of type %d by %a: %x, want %x", c, type, (double)w, got,
                                  product(type, to, c, w));
@@ -139,23 +134,25 @@ static void decodes_all_codes(void **state)
 static void decodes_groups(void **state)
 {
     static const float w[] = {0.7f, -0.013f, 0x1p100f};
-    const struct syi_kernels *k = syi_kernels_at(*(int *)*state);
+    const struct syi_kernels *k = *state;
     uint64_t rng = 7;
     for (int type = 0; type < SYI_N_CODES; type++)
         for (int to = 0; to < SYI_N_FLOATS; to++)
             for (size_t group = 0; group <= 150; group++) {
                 const size_t groups = 1 + group % COUNT_OF(w), n = group * groups;
-                unsigned char *codes = buf_new(n, n % 7), *y = buf_new(n * bytes_of[to], n % 5);
-                unsigned char *want = buf_new(n * bytes_of[to], 0);
+                unsigned char *codes = buf_new(n, n % 7),
+                              *y = buf_new(n * number_bytes((enum number_type)to), n % 5);
+                unsigned char *want = buf_new(n * number_bytes((enum number_type)to), 0);
                 rng_fill(&rng, codes, n);
                 for (size_t i = 0; i < n && group % 2 == 0; i++)
                     codes[i] &= 0xbf; /* no infinity and no NaN */
                 k->decode[type][to](y, codes, w, group, groups);
                 for (size_t i = 0; i < n; i++) {
                     const uint32_t bits = product(type, to, codes[i], w[i / group]);
-                    memcpy(want + i * bytes_of[to], &bits, bytes_of[to]);
+                    memcpy(want + i * number_bytes((enum number_type)to), &bits,
+                           number_bytes((enum number_type)to));
                 }
-                expect_bytes(y, want, n * bytes_of[to]);
+                expect_bytes(y, want, n * number_bytes((enum number_type)to));
                 buf_free(codes);
                 buf_free(y);
                 buf_free(want);
@@ -167,26 +164,22 @@ static void decodes_groups(void **state)
 static float any_number(uint64_t *rng, int from, void *x, size_t i, int low, int high)
 {
     const float value = ldexpf((float)rng_unit(rng) - 0.5f, low + (int)rng_below(rng, high - low));
-    const uint16_t half = from == SYI_FLOAT_F16 ? f16_round((double)value) : bf16_round((double)value);
-    memcpy((char *)x + i * bytes_of[from], from == SYI_FLOAT_F32 ? (const void *)&value : &half,
-           bytes_of[from]);
-    return from == SYI_FLOAT_F32   ? value
-           : from == SYI_FLOAT_F16 ? (float)f16_value(half)
-                                   : (float)bf16_value(half);
+    number_put((enum number_type)from, x, (int64_t)i, (double)value);
+    return (float)number_get((enum number_type)from, x, (int64_t)i);
 }
 
 /* Groups of every length, divisors and factors of every size that is allowed, results that are codes of every kind; the
    largest magnitude of each group. The code is that of one operation in f32, which is exact in double before. */
 static void encodes_groups(void **state)
 {
-    const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
+    const struct syi_encoders *k = ((const struct syi_kernels *)*state)->encoders;
     uint64_t rng = 8;
     for (int round = 0; round < 18 * 300; round++) {
         const int type = round % 3, from = round / 3 % 3, divide = round / 9 % 2;
         const size_t group = (size_t)rng_below(&rng, round % 5 ? 140 : 40),
                      groups = 1 + (size_t)rng_below(&rng, 3);
         const int size = from == SYI_FLOAT_F16 ? (int)rng_below(&rng, 8) - 4 : (int)rng_below(&rng, 150) - 75;
-        unsigned char *x = buf_new(group * groups * bytes_of[from], (size_t)round % 7);
+        unsigned char *x = buf_new(group * groups * number_bytes((enum number_type)from), (size_t)round % 7);
         unsigned char *codes = buf_new(group * groups, (size_t)round % 5);
         unsigned char *want = buf_new(group * groups, 0);
         float by[3];
@@ -216,14 +209,13 @@ static void encodes_groups(void **state)
 static float number_at(int type, int from, void *x, uint32_t i, float by, int divide)
 {
     const uint32_t bits = from == SYI_FLOAT_F32 ? i << 16 | (i * 40503u & 0xffffu) : i;
-    const float value = from == SYI_FLOAT_F32   ? f32_from_bits(bits)
-                        : from == SYI_FLOAT_F16 ? syi_f16_to_f32((uint16_t)i)
-                                                : f32_from_bits(i << 16);
+    const float value = (float)number_value((enum number_type)from, bits);
     const float y = divide ? value / by : value * by;
     const bool counts = isfinite(value) && (type != SYI_CODE_I8 || fabsf(y) <= 127.0f);
-    memset((char *)x + i * bytes_of[from], 0, bytes_of[from]);
+    memset((char *)x + i * number_bytes((enum number_type)from), 0, number_bytes((enum number_type)from));
     if (counts)
-        memcpy((char *)x + i * bytes_of[from], &bits, bytes_of[from]);
+        memcpy((char *)x + i * number_bytes((enum number_type)from), &bits,
+               number_bytes((enum number_type)from));
     return counts ? y : 0.0f;
 }
 
@@ -231,7 +223,7 @@ static float number_at(int type, int from, void *x, uint32_t i, float by, int di
 static void encodes_every_number(void **state)
 {
     static const float largest[] = {1.75f, 1.5f, 1.9921875f, 1.2345678f, 1.0f};
-    const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
+    const struct syi_encoders *k = ((const struct syi_kernels *)*state)->encoders;
     enum { ALL = 65536 };
     unsigned char *x = buf_new(ALL * 4, 0), *codes = buf_new(ALL, 0), *want = buf_new(ALL, 0);
     for (int round = 0; round < 5 * 18; round++) {
@@ -293,71 +285,54 @@ static void quotients_near(const struct syi_encoders *k, int type, uint64_t m, i
 static void divides_to_the_same_code(void **state)
 {
     static const int bits[SYI_N_CODES] = {5, 4, 8}; /* of the middles of two codes */
+    const struct syi_encoders *k = ((const struct syi_kernels *)*state)->encoders;
     for (int type = 0; type < SYI_N_CODES; type++)
         for (uint64_t m = UINT64_C(1) << (bits[type] - 1); m >> bits[type] == 0; m++)
-            quotients_near(syi_kernels_at(*(int *)*state)->encoders, type, m, 25 - bits[type]);
+            quotients_near(k, type, m, 25 - bits[type]);
 }
 
 static void amax_of_specials(void **state)
 {
-    const struct syi_encoders *k = syi_kernels_at(*(int *)*state)->encoders;
+    const struct syi_encoders *k = ((const struct syi_kernels *)*state)->encoders;
     static const uint32_t bits[2][SYI_N_FLOATS] = {{0xff800000u, 0xfc00u, 0xff80u},
                                                    {0x7f800001u, 0x7c01u, 0xff81u}};
     for (int from = 0; from < SYI_N_FLOATS; from++)
         for (size_t at = 0; at < 70; at++)
             for (int nan = 0; nan < 2; nan++) {
-                unsigned char *x = buf_new(70 * bytes_of[from], at % 3);
+                unsigned char *x = buf_new(70 * number_bytes((enum number_type)from), at % 3);
                 uint32_t most;
-                memset(x, 0, 70 * bytes_of[from]);
-                memcpy(x + at * bytes_of[from], &bits[nan][from], bytes_of[from]);
+                memset(x, 0, 70 * number_bytes((enum number_type)from));
+                memcpy(x + at * number_bytes((enum number_type)from), &bits[nan][from],
+                       number_bytes((enum number_type)from));
                 k->amax[from](&most, x, 70, 1);
                 assert_true(nan ? most > 0x7f800000u : most == 0x7f800000u);
                 buf_free(x);
             }
 }
 
-/* Kernels run with the floating-point control of a task. */
-static uint64_t control;
+static const struct CMUnitTest conversions[] = {
+    cmocka_unit_test(every_code_has_its_value),
+    cmocka_unit_test(rounding_is_to_nearest_even),
+    cmocka_unit_test(everything_else_saturates_or_vanishes),
+};
 
-static int enter(void **state)
-{
-    (void)state;
-    control = syi_fp_enter();
-    return 0;
-}
-
-static int leave(void **state)
-{
-    (void)state;
-    syi_fp_leave(control);
-    return 0;
-}
+static const struct CMUnitTest of_tables[] = {
+    cmocka_unit_test(decodes_all_codes),        cmocka_unit_test(decodes_groups),
+    cmocka_unit_test(encodes_groups),           cmocka_unit_test(encodes_every_number),
+    cmocka_unit_test(divides_to_the_same_code), cmocka_unit_test(amax_of_specials),
+};
 
 TEST_GROUP(codes)
 {
-    enum { MAX_TABLES = 8 };
-    static int table[MAX_TABLES];
-    struct CMUnitTest tests[3 + 6 * MAX_TABLES] = {
-        cmocka_unit_test(every_code_has_its_value),
-        cmocka_unit_test(rounding_is_to_nearest_even),
-        cmocka_unit_test(everything_else_saturates_or_vanishes),
-    };
-    size_t n = 3;
-    for (int i = 0; i < MAX_TABLES && syi_kernels_at(i) != NULL; i++) {
-        const char *name = syi_kernels_at(i)->name;
-        table[i] = i;
-        tests[n++] = (struct CMUnitTest){test_name("%s: decodes_all_codes", name), decodes_all_codes, NULL,
-                                         NULL, &table[i]};
-        tests[n++] =
-            (struct CMUnitTest){test_name("%s: decodes_groups", name), decodes_groups, NULL, NULL, &table[i]};
-        tests[n++] =
-            (struct CMUnitTest){test_name("%s: encodes_groups", name), encodes_groups, NULL, NULL, &table[i]};
-        tests[n++] = (struct CMUnitTest){test_name("%s: encodes_every_number", name), encodes_every_number,
-                                         NULL, NULL, &table[i]};
-        tests[n++] = (struct CMUnitTest){test_name("%s: divides_to_the_same_code", name),
-                                         divides_to_the_same_code, NULL, NULL, &table[i]};
-        tests[n++] = (struct CMUnitTest){test_name("%s: amax_of_specials", name), amax_of_specials, NULL,
-                                         NULL, &table[i]};
-    }
-    return _cmocka_run_group_tests("codes", tests, n, enter, leave);
+    struct test_list list = {NULL, 0, 0};
+    for (size_t t = 0; t < COUNT_OF(conversions); t++)
+        test_add(&list, conversions[t].name, conversions[t].test_func, NULL);
+    for (int i = 0; syi_kernels_at(i) != NULL; i++)
+        for (size_t t = 0; t < COUNT_OF(of_tables); t++)
+            test_add(&list, test_name("%s: %s", syi_kernels_at(i)->name, of_tables[t].name),
+                     of_tables[t].test_func, (void *)syi_kernels_at(i));
+    const uint64_t control = syi_fp_enter(); /* kernels run with the floating-point control of a task */
+    const int failed = test_run(&list, "codes");
+    syi_fp_leave(control);
+    return failed;
 }

@@ -29,7 +29,7 @@ static void fill_f32(uint64_t *rng, float *x, size_t n)
 
 static const struct syi_kernels *table(void **state)
 {
-    return syi_kernels_at(*(int *)*state);
+    return *state;
 }
 
 /* Guarded memory full of random bytes, off alignment by chance unless told to lie straight. */
@@ -79,132 +79,74 @@ static void copies_groups_of_rows(void **state)
             copy_some(table(state), &rng, n, lengths[i], 64);
 }
 
-/* The product of two f32 is exact in double, so rounding it once is the definition. */
-static uint32_t product_f32(float w, float x)
+/* ---- Rows of numbers --------------------------------------------------------------------------------- */
+
+/* A guarded row off alignment: mostly tame numbers whose sums round, some hard ones, all of them with `wild`
+   of 8. */
+static unsigned char *number_row(uint64_t *rng, enum number_type type, size_t n, int64_t wild)
 {
-    const float p = (float)((double)w * (double)x);
-    return p != p ? 0x7fc00000u : f32_bits(p);
+    unsigned char *row = buf_new(n * number_bytes(type), (size_t)rng_below(rng, 64));
+    for (size_t i = 0; i < n; i++) {
+        float hard;
+        fill_f32(rng, &hard, 1);
+        uint32_t bits =
+            number_round(type, rng_below(rng, 8) < wild ? (double)hard : rng_unit(rng) * 4.0 - 2.0);
+        if (wild == 8 && number_bytes(type) == 2 && rng_below(rng, 2))
+            bits = (uint32_t)rng_below(rng, 65536); /* subnormals of the type, NaNs with payloads */
+        memcpy(row + i * number_bytes(type), &bits, number_bytes(type));
+    }
+    return row;
 }
 
-static void scales_f32(void **state)
+/* The product of two f32 is exact in double, so rounding it once is the definition. */
+static void scales_rows(void **state)
 {
     uint64_t rng = 2;
-    float x[MAX_N], weight[8];
-    for (int round = 0; round < 40; round++) {
-        fill_f32(&rng, x, MAX_N);
-        fill_f32(&rng, weight, 8);
+    for (size_t round = 0; round < 40 * NUMBER_TYPES; round++) {
+        const enum number_type type = (enum number_type)(round / 40);
         for (size_t n = 0; n < MAX_N; n += 1 + n / 40) {
-            unsigned char *dst = buf_new(n * 4, n % MISALIGN);
-            table(state)->scale[SYI_FLOAT_F32](dst, x, weight[n % 8], n);
+            unsigned char *x = number_row(&rng, type, n, 8),
+                          *dst = buf_new(n * number_bytes(type), n % MISALIGN);
+            float weight;
+            fill_f32(&rng, &weight, 1);
+            table(state)->scale[round / 40](dst, x, weight, n);
             for (size_t i = 0; i < n; i++) {
-                uint32_t got;
-                memcpy(&got, dst + i * 4, 4);
-                assert_int_equal(got, product_f32(weight[n % 8], x[i]));
+                const float product = (float)((double)weight * number_get(type, x, (int64_t)i));
+                assert_int_equal(number_bits(type, dst, (int64_t)i), number_round(type, (double)product));
             }
             buf_free(dst);
+            buf_free(x);
         }
     }
 }
 
-/* All 65536 values of a 16-bit type under many weights. */
-static void scales_16(void (*scale)(void *, const void *, float, size_t), double (*value)(uint16_t),
-                      uint16_t (*round_to)(double))
+/* Under many weights. */
+static void scales_all_values_of_16_bits(void **state)
 {
     static uint16_t x[65536], y[65536];
     uint64_t rng = 3;
     float weight[48];
     for (size_t i = 0; i < 65536; i++)
         x[i] = (uint16_t)i;
-    fill_f32(&rng, weight, 48);
-    weight[0] = 1.0f;
-    weight[1] = 3.0f;
-    for (size_t w = 2; w < 12; w++) /* numbers of the type itself, subnormals among them */
-        weight[w] = (float)value((uint16_t)(w < 4 ? (int64_t)w - 1 : rng_below(&rng, 65536)));
-    for (size_t w = 0; w < 48; w++) {
-        scale(y, x, weight[w], 65536);
-        for (size_t i = 0; i < 65536; i++) {
-            const float product = (float)((double)weight[w] * value(x[i]));
-            assert_int_equal(y[i], round_to((double)product));
+    for (size_t kind = SYI_FLOAT_F16; kind <= SYI_FLOAT_BF16; kind++) {
+        const enum number_type type = (enum number_type)(kind);
+        fill_f32(&rng, weight, 48);
+        weight[0] = 1.0f;
+        weight[1] = 3.0f;
+        for (size_t w = 2; w < 12; w++) /* numbers of the type itself, subnormals among them */
+            weight[w] =
+                (float)number_value(type, (uint32_t)(w < 4 ? (int64_t)w - 1 : rng_below(&rng, 65536)));
+        for (size_t w = 0; w < 48; w++) {
+            table(state)->scale[kind](y, x, weight[w], 65536);
+            for (uint32_t i = 0; i < 65536; i++) {
+                const float product = (float)((double)weight[w] * number_value(type, i));
+                assert_int_equal(y[i], number_round(type, (double)product));
+            }
         }
     }
-    for (size_t n = 0; n < MAX_N; n++) { /* tails and misalignment */
-        unsigned char *dst = buf_new(n * 2, n % MISALIGN);
-        scale(dst, x + 15000, 1.5f, n);
-        scale(y, x + 15000, 1.5f, 65536 - 15000);
-        expect_bytes(dst, y, n * 2);
-        buf_free(dst);
-    }
-}
-
-static void scales_f16(void **state)
-{
-    scales_16(table(state)->scale[SYI_FLOAT_F16], f16_value, f16_round);
-}
-
-static void scales_bf16(void **state)
-{
-    scales_16(table(state)->scale[SYI_FLOAT_BF16], bf16_value, bf16_round);
 }
 
 /* ---- Sums of rows and dot products ------------------------------------------------------------------- */
-
-/* A row type by exact arithmetic on doubles. */
-struct row_type {
-    size_t bytes;
-    double (*value)(uint32_t bits);
-    uint32_t (*round_to)(double value);
-};
-
-static double value_f32(uint32_t bits)
-{
-    return (double)f32_from_bits(bits);
-}
-
-static double value_f16(uint32_t bits)
-{
-    return f16_value((uint16_t)bits);
-}
-
-static double value_bf16(uint32_t bits)
-{
-    return bf16_value((uint16_t)bits);
-}
-
-static uint32_t round_f16(double value)
-{
-    return f16_round(value);
-}
-
-static uint32_t round_bf16(double value)
-{
-    return bf16_round(value);
-}
-
-static const struct row_type row_types[] = {
-    {4, value_f32, f32_round}, {2, value_f16, round_f16}, {2, value_bf16, round_bf16}};
-
-static uint32_t element(const unsigned char *row, size_t i, size_t bytes)
-{
-    uint32_t bits = 0;
-    memcpy(&bits, row + i * bytes, bytes); /* little-endian, as everywhere here */
-    return bits;
-}
-
-/* A guarded row off alignment: mostly tame numbers whose sums round, some hard ones, all of them with `wild`
-   of 8. */
-static unsigned char *number_row(uint64_t *rng, const struct row_type *type, size_t n, int64_t wild)
-{
-    unsigned char *row = buf_new(n * type->bytes, (size_t)rng_below(rng, 64));
-    for (size_t i = 0; i < n; i++) {
-        float hard;
-        fill_f32(rng, &hard, 1);
-        uint32_t bits = type->round_to(rng_below(rng, 8) < wild ? (double)hard : rng_unit(rng) * 4.0 - 2.0);
-        if (wild == 8 && type->bytes == 2 && rng_below(rng, 2))
-            bits = (uint32_t)rng_below(rng, 65536); /* subnormals of the type, NaNs with payloads */
-        memcpy(row + i * type->bytes, &bits, type->bytes);
-    }
-    return row;
-}
 
 /* fl(a + fl(b * c)) in f32: the product is exact in double, and so close to it is the sum that rounding
    twice is rounding once. */
@@ -213,8 +155,8 @@ static float plus_product(float a, double b, double c)
     return (float)((double)a + (double)(float)(b * c));
 }
 
-static void expect_sum_of_rows(syi_sum_rows_fn *sum_rows, const struct row_type *type, uint64_t *rng,
-                               size_t n_rows, size_t n)
+static void expect_sum_of_rows(syi_sum_rows_fn *sum_rows, enum number_type type, uint64_t *rng, size_t n_rows,
+                               size_t n)
 {
     enum { MOST = 20 };
     unsigned char *rows[MOST + 1];
@@ -228,14 +170,13 @@ static void expect_sum_of_rows(syi_sum_rows_fn *sum_rows, const struct row_type 
             w[j] = ldexpf((float)(rng_below(rng, 511) - 255), -(int)rng_below(rng, n % 2 ? 8 : 24));
     }
     const float *weights = n % 4 == 3 ? NULL : w;
-    unsigned char *dst = buf_new(n * type->bytes, (size_t)rng_below(rng, 64));
+    unsigned char *dst = buf_new(n * number_bytes(type), (size_t)rng_below(rng, 64));
     sum_rows(dst, (const void *const *)rows, weights, n_rows, n);
     for (size_t i = 0; i < n; i++) {
         float sum = 0.0f;
         for (size_t j = 0; j < n_rows; j++)
-            sum = plus_product(sum, weights ? (double)w[j] : 1.0,
-                               type->value(element(rows[j], i, type->bytes)));
-        assert_int_equal(element(dst, i, type->bytes), type->round_to((double)sum));
+            sum = plus_product(sum, weights ? (double)w[j] : 1.0, number_get(type, rows[j], (int64_t)i));
+        assert_int_equal(number_bits(type, dst, (int64_t)i), number_round(type, (double)sum));
     }
     for (size_t j = 0; j < n_rows; j++)
         buf_free(rows[j]);
@@ -248,10 +189,10 @@ static void adds_rows(void **state)
     const struct syi_kernels *k = table(state);
     syi_sum_rows_fn *const *const sum_rows = k->sum_rows;
     uint64_t rng = 14;
-    for (size_t type = 0; type < COUNT_OF(row_types); type++)
+    for (size_t type = 0; type < NUMBER_TYPES; type++)
         for (size_t c = 0; c < COUNT_OF(counts); c++)
             for (size_t n = 0; n <= 4 * 64 + 1; n += n < 140 ? 1 : 29)
-                expect_sum_of_rows(sum_rows[type], &row_types[type], &rng, counts[c], n);
+                expect_sum_of_rows(sum_rows[type], (enum number_type)(type), &rng, counts[c], n);
 }
 
 /* All 65536 values of a 16-bit type, weighted and added to others. */
@@ -275,25 +216,25 @@ static void adds_all_values_of_16_bits(void **state)
                 for (size_t j = 0; j < 2; j++)
                     w[j] = ldexpf((float)(rng_below(&rng, 511) - 255), 4 * (round - 12) - (int)j);
             sum_rows[type](y, rows, w, round == 0 ? 1 : 2, ALL);
-            const struct row_type *exact = &row_types[1 + type];
+            const enum number_type exact = (enum number_type)(1 + type);
             for (size_t i = 0; i < ALL; i++) {
-                float sum = plus_product(0.0f, (double)w[0], exact->value(x[0][i]));
+                float sum = plus_product(0.0f, (double)w[0], number_value(exact, x[0][i]));
                 if (round > 0)
-                    sum = plus_product(sum, (double)w[1], exact->value(x[1][i]));
-                assert_int_equal(y[i], exact->round_to((double)sum));
+                    sum = plus_product(sum, (double)w[1], number_value(exact, x[1][i]));
+                assert_int_equal(y[i], number_round(exact, (double)sum));
             }
         }
 }
 
 /* The definition: lanes by position, folded by halves, long rows in blocks. */
-static float exact_dot(const struct row_type *type, const unsigned char *a, const unsigned char *b, size_t n)
+static float exact_dot(enum number_type type, const unsigned char *a, const unsigned char *b, size_t n)
 {
     float sum = 0.0f;
     for (size_t start = 0; start < n; start += 8192) {
         float lane[16] = {0};
         for (size_t i = start; i < n && i < start + 8192; i++)
-            lane[i % 16] = plus_product(lane[i % 16], type->value(element(a, i, type->bytes)),
-                                        type->value(element(b, i, type->bytes)));
+            lane[i % 16] =
+                plus_product(lane[i % 16], number_get(type, a, (int64_t)i), number_get(type, b, (int64_t)i));
         for (size_t half = 8; half > 0; half /= 2)
             for (size_t i = 0; i < half; i++)
                 lane[i] = plus_product(lane[i], 1.0, (double)lane[i + half]);
@@ -308,7 +249,7 @@ struct dots_seen {
     size_t finite, nan, ordered;
 };
 
-static void expect_dots(syi_dot_rows_fn *dot_rows, const struct row_type *type, uint64_t *rng, size_t n_rows,
+static void expect_dots(syi_dot_rows_fn *dot_rows, enum number_type type, uint64_t *rng, size_t n_rows,
                         size_t n, int64_t wild, struct dots_seen *seen)
 {
     unsigned char *a = number_row(rng, type, n, wild), *rows[MOST_DOTS];
@@ -321,8 +262,8 @@ static void expect_dots(syi_dot_rows_fn *dot_rows, const struct row_type *type, 
         assert_int_equal(f32_bits(dst[j]), want != want ? 0x7fc00000u : f32_bits(want));
         float plain = 0.0f; /* from left to right: another number, or the test would show no order */
         for (size_t i = 0; i < n; i++)
-            plain = plus_product(plain, type->value(element(a, i, type->bytes)),
-                                 type->value(element(rows[j], i, type->bytes)));
+            plain =
+                plus_product(plain, number_get(type, a, (int64_t)i), number_get(type, rows[j], (int64_t)i));
         seen->finite += want == want && want != 0.0f;
         seen->nan += want != want;
         seen->ordered += want == want && want != plain;
@@ -339,11 +280,12 @@ static void multiplies_rows_with_rows(void **state)
     syi_dot_rows_fn *const *const dot_rows = k->dot_rows;
     uint64_t rng = 16;
     struct dots_seen seen = {0, 0, 0};
-    for (size_t type = 0; type < COUNT_OF(row_types); type++)
+    for (size_t type = 0; type < NUMBER_TYPES; type++)
         for (size_t round = 0; round < 3 * MAX_N + COUNT_OF(long_rows); round++) {
             const size_t n = round < 3 * MAX_N ? round % MAX_N : long_rows[round - 3 * MAX_N];
             const int64_t wild = round < 2 * MAX_N ? (int64_t)(round / MAX_N) * 8 : 0;
-            expect_dots(dot_rows[type], &row_types[type], &rng, round % (MOST_DOTS + 1), n, wild, &seen);
+            expect_dots(dot_rows[type], (enum number_type)(type), &rng, round % (MOST_DOTS + 1), n, wild,
+                        &seen);
         }
     assert_true(seen.finite > 2500 && seen.nan > 500 && seen.ordered > 1500);
 }
@@ -393,55 +335,22 @@ static void expect_keys(const uint32_t *key, const double *value, size_t n, cons
     assert_int_equal(stats->max, max);
 }
 
-static void makes_keys_f32(void **state)
+static void makes_keys(void **state)
 {
     uint64_t rng = 5;
-    for (size_t n = 0; n < MAX_N; n++) {
-        float x[MAX_N];
-        double value[MAX_N];
-        fill_f32(&rng, x, n);
-        for (size_t i = 0; i < n; i++)
-            value[i] = (double)x[i];
-        unsigned char *raw = buf_new(n * 4, n % MISALIGN);
-        memcpy(raw, x, n * 4);
-        uint32_t *key = buf_new(n * 4, 0);
-        struct syi_key_stats stats = {0, 0};
-        table(state)->keys[SYI_FLOAT_F32](key, raw, n, &stats);
-        expect_keys(key, value, n, &stats);
-        buf_free(key);
-        buf_free(raw);
-    }
-}
-
-static void makes_keys_16(void (*keys)(uint32_t *, const void *, size_t, struct syi_key_stats *),
-                          double (*value_of)(uint16_t))
-{
-    uint64_t rng = 6;
-    for (size_t n = 0; n < 512; n += 1 + n / 70) {
-        uint16_t x[512];
-        double value[512];
-        rng_fill(&rng, x, sizeof x);
-        for (size_t i = 0; i < n; i++) {
-            if (rng_below(&rng, 8) == 0)
-                x[i] = (uint16_t)(rng_below(&rng, 2) << 15 | (rng_below(&rng, 2) ? 0x7fffu : 0u));
-            value[i] = value_of(x[i]);
+    for (size_t kind = 0; kind < NUMBER_TYPES; kind++)
+        for (size_t n = 0; n < 512; n += 1 + n / 70) {
+            double value[512];
+            unsigned char *x = number_row(&rng, (enum number_type)(kind), n, 8);
+            uint32_t *key = buf_new(n * 4, 0);
+            struct syi_key_stats stats = {0, 0};
+            for (size_t i = 0; i < n; i++)
+                value[i] = number_get((enum number_type)kind, x, (int64_t)i);
+            table(state)->keys[kind](key, x, n, &stats);
+            expect_keys(key, value, n, &stats);
+            buf_free(key);
+            buf_free(x);
         }
-        uint32_t *key = buf_new(n * 4, 0);
-        struct syi_key_stats stats = {0, 0};
-        keys(key, x, n, &stats);
-        expect_keys(key, value, n, &stats);
-        buf_free(key);
-    }
-}
-
-static void makes_keys_f16(void **state)
-{
-    makes_keys_16(table(state)->keys[SYI_FLOAT_F16], f16_value);
-}
-
-static void makes_keys_bf16(void **state)
-{
-    makes_keys_16(table(state)->keys[SYI_FLOAT_BF16], bf16_value);
 }
 
 static float exp_of(const struct syi_kernels *k, float t)
@@ -713,16 +622,13 @@ static void finds_what_reaches_a_floor(void **state)
 
 static const struct CMUnitTest slots[] = {
     cmocka_unit_test(copies_groups_of_rows),
-    cmocka_unit_test(scales_f32),
-    cmocka_unit_test(scales_f16),
-    cmocka_unit_test(scales_bf16),
+    cmocka_unit_test(scales_rows),
+    cmocka_unit_test(scales_all_values_of_16_bits),
     cmocka_unit_test(adds_rows),
     cmocka_unit_test(adds_all_values_of_16_bits),
     cmocka_unit_test(multiplies_rows_with_rows),
     cmocka_unit_test(finds_nonzero_bytes),
-    cmocka_unit_test(makes_keys_f32),
-    cmocka_unit_test(makes_keys_f16),
-    cmocka_unit_test(makes_keys_bf16),
+    cmocka_unit_test(makes_keys),
     cmocka_unit_test(exp_has_its_spot_values),
     cmocka_unit_test(exp_is_close_and_monotone),
     cmocka_unit_test(exp_does_not_depend_on_position),
@@ -732,8 +638,6 @@ static const struct CMUnitTest slots[] = {
     cmocka_unit_test(counts_from_a_floor),
     cmocka_unit_test(finds_what_reaches_a_floor),
 };
-
-enum { N_SLOTS = sizeof slots / sizeof *slots, MAX_TABLES = 8 };
 
 /* A table this CPU or build does not have is named as skipped, so that nobody takes silence for equality. */
 static void not_on_this_machine(void **state)
@@ -750,44 +654,19 @@ static bool runs_here(const char *name)
     return false;
 }
 
-/* Kernels run with the floating-point control of a task. */
-static uint64_t control;
-
-static int enter(void **state)
-{
-    (void)state;
-    control = syi_fp_enter();
-    return 0;
-}
-
-static int leave(void **state)
-{
-    (void)state;
-    syi_fp_leave(control);
-    return 0;
-}
-
 TEST_GROUP(kernels)
 {
     static const char *const known[] = {"neon", "neon_bf16", "avx2", "avx512"};
-    static struct CMUnitTest tests[N_SLOTS * MAX_TABLES];
-    static char names[N_SLOTS * MAX_TABLES][80];
-    static int table_number[MAX_TABLES];
-    size_t n = 0;
-    for (int i = 0; i < MAX_TABLES && syi_kernels_at(i) != NULL; i++) {
-        table_number[i] = i;
-        for (size_t s = 0; s < N_SLOTS; s++, n++) {
-            snprintf(names[n], sizeof names[n], "%s: %s", syi_kernels_at(i)->name, slots[s].name);
-            tests[n] = slots[s];
-            tests[n].name = names[n];
-            tests[n].initial_state = &table_number[i];
-        }
-    }
+    struct test_list list = {NULL, 0, 0};
+    for (int i = 0; syi_kernels_at(i) != NULL; i++)
+        for (size_t s = 0; s < COUNT_OF(slots); s++)
+            test_add(&list, test_name("%s: %s", syi_kernels_at(i)->name, slots[s].name), slots[s].test_func,
+                     (void *)syi_kernels_at(i));
     for (size_t i = 0; i < COUNT_OF(known); i++)
-        if (!runs_here(known[i])) {
-            snprintf(names[n], sizeof names[n], "%s: not on this machine", known[i]);
-            tests[n] = (struct CMUnitTest){names[n], not_on_this_machine, NULL, NULL, NULL};
-            n++;
-        }
-    return _cmocka_run_group_tests("kernels", tests, n, enter, leave);
+        if (!runs_here(known[i]))
+            test_add(&list, test_name("%s: not on this machine", known[i]), not_on_this_machine, NULL);
+    const uint64_t control = syi_fp_enter(); /* kernels run with the floating-point control of a task */
+    const int failed = test_run(&list, "kernels");
+    syi_fp_leave(control);
+    return failed;
 }

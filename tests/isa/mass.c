@@ -52,7 +52,7 @@ static void bounds_hold(void **state)
     static struct scratch s;
     static const float temperature[] = {1.0f, 0.7f, 1.3f, 0.11f, 6.0f};
     static const float most[] = {20.0f, 0.01f, -45.0f, 49.0f, 120.0f, 900.0f, 3.0f};
-    const struct syi_kernels *kernels = syi_kernels_at(*(int *)*state);
+    const struct syi_kernels *kernels = *state;
     uint64_t rng = 5;
     for (size_t round = 0; round < 6 * COUNT_OF(most) * COUNT_OF(temperature); round++) {
         const sy_type type = round % 3 == 0 ? SY_TYPE_F32 : round % 3 == 1 ? SY_TYPE_F16 : SY_TYPE_BF16;
@@ -98,7 +98,7 @@ static void bounds_hold(void **state)
 /* Values on both edges of the range, next to them and far from them; none, some or all of a block. */
 static void splits_and_weighs(void **state)
 {
-    const struct syi_kernels *k = syi_kernels_at(*(int *)*state);
+    const struct syi_kernels *k = *state;
     uint64_t rng = 18, weight = 0;
     for (size_t round = 0, found = 0; round < 1200; round++, found = 0, weight = 0) {
         const size_t n = round % 400;
@@ -130,19 +130,12 @@ static void splits_and_weighs(void **state)
 
 TEST_GROUP(mass)
 {
-    enum { MAX_TABLES = 8 };
-    static struct CMUnitTest tests[2 * MAX_TABLES];
-    static char names[2 * MAX_TABLES][64];
-    static int table_number[MAX_TABLES];
-    size_t n = 0;
-    for (; n < MAX_TABLES && syi_kernels_at((int)n) != NULL; n++) {
-        table_number[n] = (int)n;
-        snprintf(names[n], sizeof names[n], "%s: bounds_hold", syi_kernels_at((int)n)->name);
-        snprintf(names[MAX_TABLES + n], sizeof names[n], "%s: splits_and_weighs",
-                 syi_kernels_at((int)n)->name);
-        tests[2 * n] = (struct CMUnitTest){names[n], bounds_hold, NULL, NULL, &table_number[n]};
-        tests[2 * n + 1] =
-            (struct CMUnitTest){names[MAX_TABLES + n], splits_and_weighs, NULL, NULL, &table_number[n]};
+    struct test_list list = {NULL, 0, 0};
+    for (int i = 0; syi_kernels_at(i) != NULL; i++) {
+        const char *const name = syi_kernels_at(i)->name;
+        test_add(&list, test_name("%s: bounds_hold", name), bounds_hold, (void *)syi_kernels_at(i));
+        test_add(&list, test_name("%s: splits_and_weighs", name), splits_and_weighs,
+                 (void *)syi_kernels_at(i));
     }
-    return _cmocka_run_group_tests("mass", tests, 2 * n, NULL, NULL);
+    return test_run(&list, "mass");
 }

@@ -287,27 +287,9 @@ struct a2a_from oracle_a2a_combine(const struct a2a_case *c, int d, int64_t n, i
 
 /* ---- Sums --------------------------------------------------------------------------------------------------- */
 
-static double value_at(DLDataType type, const unsigned char *array, int64_t at)
+static enum number_type number_of(DLDataType type)
 {
-    uint32_t wide = 0;
-    uint16_t narrow = 0;
-    if (type.bits == 32)
-        memcpy(&wide, array + at * 4, 4);
-    else
-        memcpy(&narrow, array + at * 2, 2);
-    return type.bits == 32         ? (double)f32_from_bits(wide)
-           : type.code == kDLFloat ? f16_value(narrow)
-                                   : bf16_value(narrow);
-}
-
-static void store(DLDataType type, unsigned char *array, int64_t at, float value)
-{
-    const uint32_t wide = f32_round(value);
-    const uint16_t narrow = type.code == kDLFloat ? f16_round(value) : bf16_round(value);
-    if (type.bits == 32)
-        memcpy(array + at * 4, &wide, 4);
-    else
-        memcpy(array + at * 2, &narrow, 2);
+    return type.bits == 32 ? NUMBER_F32 : type.code == kDLFloat ? NUMBER_F16 : NUMBER_BF16;
 }
 
 /* The j-th summand: the slot j, or with partial sums the position j. */
@@ -337,12 +319,13 @@ void oracle_a2a_sum(const struct a2a_case *c, const struct a2a_sum *sum, int d, 
             if (from[j].device < 0)
                 continue;
             const double weight =
-                sum->weights[d] ? value_at(sum->weight_type, sum->weights[d], n * c->slots + j) : 1;
+                sum->weights[d] ? number_get(number_of(sum->weight_type), sum->weights[d], n * c->slots + j)
+                                : 1;
             const double row =
-                value_at(sum->type, sum->inputs[from[j].device], from[j].row * sum->hidden + h);
+                number_get(number_of(sum->type), sum->inputs[from[j].device], from[j].row * sum->hidden + h);
             acc = oracle_sum(acc, f32_from_bits(f32_round(weight * row)));
         }
-        store(sum->out_type, to, h, acc);
+        number_put(number_of(sum->out_type), to, h, (double)acc);
     }
     free(from);
 }

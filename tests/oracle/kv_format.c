@@ -71,28 +71,6 @@ static double scale_value(const struct packed_cache *p, int64_t slot, int64_t g)
     return (double)value;
 }
 
-static double load(const void *row, int64_t i, enum oracle_float type)
-{
-    uint16_t half;
-    float value;
-    if (type == ORACLE_F32) {
-        memcpy(&value, (const char *)row + 4 * i, sizeof value);
-        return (double)value;
-    }
-    memcpy(&half, (const char *)row + 2 * i, sizeof half);
-    return type == ORACLE_F16 ? f16_value(half) : bf16_value(half);
-}
-
-static void store(void *row, int64_t i, enum oracle_float type, double value)
-{
-    const uint32_t word = f32_round(value);
-    const uint16_t half = type == ORACLE_F16 ? f16_round(value) : bf16_round(value);
-    if (type == ORACLE_F32)
-        memcpy((char *)row + 4 * i, &word, sizeof word);
-    else
-        memcpy((char *)row + 2 * i, &half, sizeof half);
-}
-
 /* ---- Groups of 32 with their scale before them ---- */
 
 static unsigned char *group_at(const struct packed_cache *p, int64_t slot, int64_t i)
@@ -100,7 +78,7 @@ static unsigned char *group_at(const struct packed_cache *p, int64_t slot, int64
     return row_at(p, slot) + i / 32 * (p->format.q_type.bits == 4 ? 18 : 34);
 }
 
-static void unpack_inline(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense)
+static void unpack_inline(const struct packed_cache *p, int64_t slot, enum number_type type, void *dense)
 {
     for (int64_t i = 0; i < p->elems; i++) {
         const unsigned char *at = group_at(p, slot, i), *codes = at + 2;
@@ -108,7 +86,7 @@ static void unpack_inline(const struct packed_cache *p, int64_t slot, enum oracl
         const int nibble = i % 32 < 16 ? codes[i % 16] % 16 : codes[i % 16] / 16;
         const double code =
             p->format.q_type.bits == 4 ? nibble - 8 : oracle_code_value(ORACLE_I8, codes[i % 32]);
-        store(dense, i, type, (double)(float)(code * scale));
+        number_put(type, dense, i, (double)(float)(code * scale));
     }
 }
 
@@ -118,14 +96,14 @@ static int away(double y)
     return isnan(y) ? 0 : (int)fmax(-128, fmin(127, y < 0 ? -floor(0.5 - y) : floor(y + 0.5)));
 }
 
-static void pack_inline(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
+static void pack_inline(const struct packed_cache *p, int64_t slot, enum number_type type, const void *dense)
 {
     const bool four = p->format.q_type.bits == 4;
     for (int64_t first = 0; first < p->elems; first += 32) {
         unsigned char *to = group_at(p, slot, first);
         double most = 0;
         for (int64_t i = first; i < first + 32; i++) {
-            const double x = load(dense, i, type), bounded = fmax(-FLT_MAX, fmin(FLT_MAX, x));
+            const double x = number_get(type, dense, i), bounded = fmax(-FLT_MAX, fmin(FLT_MAX, x));
             if (!isnan(x) && fabs(bounded) > fabs(most))
                 most = bounded;
         }
@@ -136,7 +114,7 @@ static void pack_inline(const struct packed_cache *p, int64_t slot, enum oracle_
         to[1] = (unsigned char)(scale >> 8);
         memset(to + 2, 0, four ? 16 : 32);
         for (int i = 0; i < 32; i++) {
-            const double y = (double)(float)(load(dense, first + i, type) * (double)factor);
+            const double y = (double)(float)(number_get(type, dense, first + i) * (double)factor);
             const double z = (double)(float)(y + 8.5);
             const int nibble = isnan(y) ? 8 : (int)fmax(0, fmin(15, trunc(z)));
             if (four)
@@ -180,7 +158,7 @@ static void global_scales(const struct packed_cache *p, float *there, float *bac
     *back = amax ? (float)(1 / (double)*there) : p->global;
 }
 
-static void unpack_fp4(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense)
+static void unpack_fp4(const struct packed_cache *p, int64_t slot, enum number_type type, void *dense)
 {
     float there, back;
     global_scales(p, &there, &back);
@@ -189,7 +167,7 @@ static void unpack_fp4(const struct packed_cache *p, int64_t slot, enum oracle_f
         const int code = i % 2 == 0 ? byte % 16 : byte / 16;
         const double x = code < 8 ? magnitudes[code] : -magnitudes[code - 8];
         const double scale = oracle_code_value(ORACLE_E4M3, *fp4_scale_at(p, slot, i));
-        store(dense, i, type, (double)(float)(x * scale * (double)back));
+        number_put(type, dense, i, (double)(float)(x * scale * (double)back));
     }
 }
 
@@ -204,7 +182,7 @@ static int nearest_fp4(double y)
     return best + (signbit(y) && !isnan(y) ? 8 : 0);
 }
 
-static void pack_fp4(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
+static void pack_fp4(const struct packed_cache *p, int64_t slot, enum number_type type, const void *dense)
 {
     float there, back;
     global_scales(p, &there, &back);
@@ -212,21 +190,21 @@ static void pack_fp4(const struct packed_cache *p, int64_t slot, enum oracle_flo
     for (int64_t i = 0; i < p->elems; i++) {
         double amax = 0;
         for (int64_t k = i / 16 * 16; k < i / 16 * 16 + 16; k++)
-            if (!isnan(load(dense, k, type)))
-                amax = fmax(amax, fmin(fabs(load(dense, k, type)), (double)FLT_MAX));
+            if (!isnan(number_get(type, dense, k)))
+                amax = fmax(amax, fmin(fabs(number_get(type, dense, k)), (double)FLT_MAX));
         const unsigned b = oracle_code_nearest(ORACLE_E4M3, (double)(float)(amax * by));
         const double s = (double)(float)(oracle_code_value(ORACLE_E4M3, b) * (double)back);
         const double factor = b == 0 ? 0 : s == 0 ? (double)FLT_MAX : (double)at_most((double)(float)(1 / s));
-        const double bounded = fmax(-1e6, fmin(1e6, load(dense, i, type) * factor));
+        const double bounded = fmax(-1e6, fmin(1e6, number_get(type, dense, i) * factor));
         const int code =
-            nearest_fp4(isnan(load(dense, i, type) * factor) ? (double)NAN : (double)(float)bounded);
+            nearest_fp4(isnan(number_get(type, dense, i) * factor) ? (double)NAN : (double)(float)bounded);
         unsigned char *byte = byte_at(p, slot, i);
         *fp4_scale_at(p, slot, i) = (unsigned char)b;
         *byte = (unsigned char)(i % 2 == 0 ? code : *byte % 16 + 16 * code);
     }
 }
 
-void oracle_unpack(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense)
+void oracle_unpack(const struct packed_cache *p, int64_t slot, enum number_type type, void *dense)
 {
     if (is_fp4(p)) {
         unpack_fp4(p, slot, type, dense);
@@ -239,13 +217,13 @@ void oracle_unpack(const struct packed_cache *p, int64_t slot, enum oracle_float
     const unsigned char *rope = row_at(p, slot) + p->format.rope_off;
     for (int64_t i = 0; i < count(p); i++) {
         const double x = oracle_code_value(code_type(p), *code_at(p, slot, i));
-        store(dense, i, type, (double)(float)(x * scale_value(p, slot, i / group(p))));
+        number_put(type, dense, i, (double)(float)(x * scale_value(p, slot, i / group(p))));
     }
     for (int64_t i = 0; i < p->format.rope_bytes / 2; i++)
-        if (type == ORACLE_BF16)
+        if (type == NUMBER_BF16)
             memcpy((char *)dense + 2 * (count(p) + i), rope + 2 * i, 2);
         else
-            store(dense, count(p) + i, type, load(rope, i, ORACLE_BF16));
+            number_put(type, dense, count(p) + i, number_get(NUMBER_BF16, rope, i));
 }
 
 static void make_scale(const struct packed_cache *p, int64_t slot, int64_t g, double amax)
@@ -263,18 +241,18 @@ static void make_scale(const struct packed_cache *p, int64_t slot, int64_t g, do
     memcpy(scale_at(p, slot, g), &scale, sizeof scale);
 }
 
-static void pack_scales(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
+static void pack_scales(const struct packed_cache *p, int64_t slot, enum number_type type, const void *dense)
 {
     for (int64_t g = 0; g < count(p) / group(p); g++) {
         double amax = 0;
         for (int64_t i = g * group(p); i < (g + 1) * group(p); i++)
-            if (!isnan(load(dense, i, type)))
-                amax = fmax(amax, fmin(fabs(load(dense, i, type)), (double)FLT_MAX));
+            if (!isnan(number_get(type, dense, i)))
+                amax = fmax(amax, fmin(fabs(number_get(type, dense, i)), (double)FLT_MAX));
         make_scale(p, slot, g, amax);
     }
 }
 
-void oracle_pack(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense)
+void oracle_pack(const struct packed_cache *p, int64_t slot, enum number_type type, const void *dense)
 {
     if (is_fp4(p)) {
         pack_fp4(p, slot, type, dense);
@@ -292,12 +270,13 @@ void oracle_pack(const struct packed_cache *p, int64_t slot, enum oracle_float t
     if (!in_tensor(p) || p->scale_stride > 0)
         pack_scales(p, slot, type, dense);
     for (int64_t i = 0; i < count(p); i++) {
-        const double quotient = (double)(float)(load(dense, i, type) / scale_value(p, slot, i / group(p)));
+        const double quotient =
+            (double)(float)(number_get(type, dense, i) / scale_value(p, slot, i / group(p)));
         *code_at(p, slot, i) = (unsigned char)oracle_code_nearest(code_type(p), quotient);
     }
     for (int64_t i = 0; i < p->format.rope_bytes / 2; i++)
-        if (type == ORACLE_BF16)
+        if (type == NUMBER_BF16)
             memcpy(rope + 2 * i, (const char *)dense + 2 * (count(p) + i), 2);
         else
-            store(rope, i, ORACLE_BF16, load(dense, count(p) + i, type));
+            number_put(NUMBER_BF16, rope, i, number_get(type, dense, count(p) + i));
 }

@@ -7,7 +7,7 @@
 
 #include <switchyard.h>
 
-enum oracle_float { ORACLE_F32, ORACLE_F16, ORACLE_BF16 };
+#include "oracle/numbers.h"
 
 /* A cache of one-byte elements. Strides are in bytes, those of scale in numbers. */
 struct packed_cache {
@@ -23,7 +23,7 @@ struct packed_cache {
 
 int64_t oracle_unpacked(const struct packed_cache *p); /* numbers of a dense row */
 
-void oracle_unpack(const struct packed_cache *p, int64_t slot, enum oracle_float type, void *dense);
-void oracle_pack(const struct packed_cache *p, int64_t slot, enum oracle_float type, const void *dense);
+void oracle_unpack(const struct packed_cache *p, int64_t slot, enum number_type type, void *dense);
+void oracle_pack(const struct packed_cache *p, int64_t slot, enum number_type type, const void *dense);
 
 #endif

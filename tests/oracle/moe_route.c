@@ -11,8 +11,6 @@
 #include <string.h>
 
 #include "oracle/sample.h"
-#include <stdbool.h>
-
 #include "oracle/numbers.h"
 
 struct entry {
@@ -90,17 +88,17 @@ static double lone_score(sy_route_score score, double x)
 
 static void scores(const struct route_case *in, const double *x, double *s)
 {
-    if (in->score == SY_SCORE_SOFTMAX)
+    if (in->a->score == SY_SCORE_SOFTMAX)
         softmax(x, in->experts, s);
-    for (int64_t e = 0; in->score != SY_SCORE_SOFTMAX && e < in->experts; e++)
-        s[e] = lone_score(in->score, x[e]);
+    for (int64_t e = 0; in->a->score != SY_SCORE_SOFTMAX && e < in->experts; e++)
+        s[e] = lone_score(in->a->score, x[e]);
 }
 
 /* The score of a group out of all of its values, the best first. */
 static double group_worth(const struct route_case *in, const struct entry *member, int64_t size)
 {
-    const int64_t share = in->groups > 0 ? in->k / in->top_groups : 1;
-    int64_t n = in->group_score == SY_GROUP_MAX ? 1 : in->group_score == SY_GROUP_SUM2 ? 2 : share;
+    const int64_t share = in->a->groups > 0 ? in->a->k / in->a->top_groups : 1;
+    int64_t n = in->a->group_score == SY_GROUP_MAX ? 1 : in->a->group_score == SY_GROUP_SUM2 ? 2 : share;
     double worth = member[0].value;
     for (int64_t i = 1; i < n && i < size; i++)
         worth = rounded(worth + member[i].value);
@@ -110,7 +108,7 @@ static double group_worth(const struct route_case *in, const struct entry *membe
 /* Which experts compete: those of the groups that come first when groups are sorted. */
 static void competing(const struct route_case *in, const double *v, bool *in_race)
 {
-    const int64_t groups = in->groups > 0 ? in->groups : 1, size = in->experts / groups;
+    const int64_t groups = in->a->groups > 0 ? in->a->groups : 1, size = in->experts / groups;
     struct entry *group = calloc((size_t)groups, sizeof *group),
                  *member = calloc((size_t)size, sizeof *member);
     if (!(group && member))
@@ -123,8 +121,8 @@ static void competing(const struct route_case *in, const double *v, bool *in_rac
     }
     qsort(group, (size_t)groups, sizeof *group, by_value);
     for (int64_t e = 0; e < in->experts; e++)
-        in_race[e] = in->groups == 0;
-    for (int64_t r = 0; in->groups > 0 && r < in->top_groups; r++)
+        in_race[e] = in->a->groups == 0;
+    for (int64_t r = 0; in->a->groups > 0 && r < in->a->top_groups; r++)
         for (int64_t i = 0; i < size; i++)
             in_race[group[r].i * size + i] = true;
     free(group);
@@ -156,8 +154,8 @@ static int64_t rank_given(const struct route_case *in, int64_t t, const double *
                           struct route_result *out)
 {
     int64_t n = 0;
-    for (int64_t j = 0; j < in->k; j++) {
-        const int64_t e = in->given[t * in->k + j];
+    for (int64_t j = 0; j < in->a->k; j++) {
+        const int64_t e = in->given[t * in->a->k + j];
         if (e >= 0)
             order[n++] = (struct entry){canonical(in->bias ? rounded(s[e] + (double)in->bias[e]) : s[e]), e};
     }
@@ -166,7 +164,7 @@ static int64_t rank_given(const struct route_case *in, int64_t t, const double *
             out->reordered++;
             break;
         }
-    out->unused += (int)(in->k - n);
+    out->unused += (int)(in->a->k - n);
     qsort(order, (size_t)n, sizeof *order, by_value);
     return n;
 }
@@ -178,12 +176,13 @@ static double divisor_of(const struct route_case *in, int64_t t, const double *w
     double sum = 0;
     for (int64_t j = 0; j < n; j++)
         sum = rounded(sum + w[j]);
-    for (int64_t i = 0; in->shared_in_sum && i < in->shared; i++)
-        sum = rounded(sum + lone_score(in->score, canonical((double)in->shared_logits[t * in->shared + i])));
-    if (in->eps_rule == SY_EPS_ADD)
-        return rounded(sum + (double)in->eps);
-    out->small_sums += in->renormalize && sum < (double)in->eps;
-    return fmax(sum, (double)in->eps);
+    for (int64_t i = 0; in->a->shared_in_sum && i < in->a->n_shared; i++)
+        sum = rounded(
+            sum + lone_score(in->a->score, canonical((double)in->shared_logits[t * in->a->n_shared + i])));
+    if (in->a->eps_rule == SY_EPS_ADD)
+        return rounded(sum + (double)in->a->eps);
+    out->small_sums += in->a->renormalize && sum < (double)in->a->eps;
+    return fmax(sum, (double)in->a->eps);
 }
 
 static double divided(double w, double divisor)
@@ -195,32 +194,34 @@ static double divided(double w, double divisor)
 static void weigh(const struct route_case *in, int64_t t, const double *x, const double *s,
                   const struct entry *order, int64_t n, double *w, struct route_result *out)
 {
-    const double scale = in->scale == 0 ? 1 : (double)in->scale;
-    double *chosen = calloc((size_t)in->k, sizeof *chosen);
+    const double scale = in->a->scale == 0 ? 1 : (double)in->a->scale;
+    double *chosen = calloc((size_t)in->a->k, sizeof *chosen);
     if (chosen == NULL)
         abort();
     for (int64_t j = 0; j < n; j++) {
         chosen[j] = x[order[j].i];
         w[j] = isinf(s[order[j].i]) ? 0 : s[order[j].i];
     }
-    if (in->softmax_after)
+    if (in->a->softmax_after)
         softmax(chosen, n, w);
     const double divisor = divisor_of(in, t, w, n, out);
-    out->zero_sums += in->renormalize && divisor == 0;
+    out->zero_sums += in->a->renormalize && divisor == 0;
     for (int64_t j = 0; j < n; j++) {
-        if (in->renormalize)
+        if (in->a->renormalize)
             w[j] = divided(w[j], divisor);
         if (in->expert_scale)
             w[j] = rounded(w[j] * (double)in->expert_scale[order[j].i]);
         w[j] = rounded(w[j] * scale);
     }
-    for (int64_t i = 0; i < in->shared; i++) {
-        const double factor = in->shared_weight == 0 ? 1 : (double)in->shared_weight;
-        const double l = in->shared_logits ? canonical((double)in->shared_logits[t * in->shared + i]) : 0;
-        w[in->k + i] = !in->shared_logits ? factor
-                       : !in->shared_in_sum
-                           ? rounded(sigmoid(l) * factor)
-                           : rounded(rounded(divided(lone_score(in->score, l), divisor) * scale) * factor);
+    for (int64_t i = 0; i < in->a->n_shared; i++) {
+        const double factor = in->a->shared_weight == 0 ? 1 : (double)in->a->shared_weight;
+        const double l =
+            in->shared_logits ? canonical((double)in->shared_logits[t * in->a->n_shared + i]) : 0;
+        w[in->a->k + i] =
+            !in->shared_logits ? factor
+            : !in->a->shared_in_sum
+                ? rounded(sigmoid(l) * factor)
+                : rounded(rounded(divided(lone_score(in->a->score, l), divisor) * scale) * factor);
     }
     free(chosen);
 }
@@ -240,14 +241,14 @@ static void note_row(const struct route_case *in, const double *x, const double 
     double max = -INFINITY;
     if (plain == NULL)
         abort();
-    const double *base = in->select == SY_SELECT_LOGIT ? x : s;
+    const double *base = in->a->select == SY_SELECT_LOGIT ? x : s;
     ranking(in, base, false, plain);
-    out->bias_decided += in->bias && !same_winners(order, plain, in->k);
+    out->bias_decided += in->bias && !same_winners(order, plain, in->a->k);
     ranking(in, s, true, plain);
-    out->logit_decided += in->select == SY_SELECT_LOGIT && !same_winners(order, plain, in->k);
-    if (n > in->k && order[in->k].value == order[in->k - 1].value) {
+    out->logit_decided += in->a->select == SY_SELECT_LOGIT && !same_winners(order, plain, in->a->k);
+    if (n > in->a->k && order[in->a->k].value == order[in->a->k - 1].value) {
         out->cut_ties++;
-        out->rounded_ties += x[order[in->k].i] != x[order[in->k - 1].i];
+        out->rounded_ties += x[order[in->a->k].i] != x[order[in->a->k - 1].i];
     }
     for (int64_t e = 0; e < in->experts; e++)
         max = x[e] > max ? x[e] : max;
@@ -259,7 +260,7 @@ static void note_row(const struct route_case *in, const double *x, const double 
 static void put_slot(const struct route_case *in, int64_t t, int64_t slot, int64_t e, double w,
                      struct route_result *out)
 {
-    const int64_t columns = in->experts + in->shared, slots = in->k + in->shared;
+    const int64_t columns = in->experts + in->a->n_shared, slots = in->a->k + in->a->n_shared;
     out->ids[t * slots + slot] = e;
     out->weight[t * slots + slot] = isnan(w) ? f32_from_bits(0x7fc00000) : (float)w;
     if (e < 0 || e == columns)
@@ -281,25 +282,25 @@ static int64_t place_of(const struct entry *order, int64_t n, int64_t e)
 static void put_slots(const struct route_case *in, int64_t t, const struct entry *order, int64_t n,
                       const double *w, struct route_result *out)
 {
-    struct entry *slot = calloc((size_t)in->k, sizeof *slot);
+    struct entry *slot = calloc((size_t)in->a->k, sizeof *slot);
     if (slot == NULL)
         abort();
-    for (int64_t j = 0; j < in->k; j++)
-        slot[j] = in->given ? (struct entry){0, in->given[t * in->k + j]} : order[j];
-    if (!in->given && in->slot_order == SY_SLOT_EXPERT)
-        qsort(slot, (size_t)in->k, sizeof *slot, by_number);
-    for (int64_t j = 0; j < in->k; j++)
+    for (int64_t j = 0; j < in->a->k; j++)
+        slot[j] = in->given ? (struct entry){0, in->given[t * in->a->k + j]} : order[j];
+    if (!in->given && in->a->slot_order == SY_SLOT_EXPERT)
+        qsort(slot, (size_t)in->a->k, sizeof *slot, by_number);
+    for (int64_t j = 0; j < in->a->k; j++)
         put_slot(in, t, j, slot[j].i, slot[j].i < 0 ? 0 : w[place_of(order, n, slot[j].i)], out);
-    for (int64_t i = 0; i < in->shared; i++)
-        put_slot(in, t, in->k + i, in->experts + i, w[in->k + i], out);
+    for (int64_t i = 0; i < in->a->n_shared; i++)
+        put_slot(in, t, in->a->k + i, in->experts + i, w[in->a->k + i], out);
     free(slot);
 }
 
 static void route_row(const struct route_case *in, int64_t t, struct route_result *out)
 {
-    const int64_t n_experts = in->experts, k = in->k;
+    const int64_t n_experts = in->experts, k = in->a->k;
     double *x = calloc((size_t)n_experts, sizeof *x), *s = calloc((size_t)n_experts, sizeof *s);
-    double *w = calloc((size_t)(k + in->shared), sizeof *w);
+    double *w = calloc((size_t)(k + in->a->n_shared), sizeof *w);
     struct entry *order = calloc((size_t)n_experts, sizeof *order);
     if (!(x && s && w && order))
         abort();
@@ -308,10 +309,10 @@ static void route_row(const struct route_case *in, int64_t t, struct route_resul
     scores(in, x, s);
     for (int64_t e = 0; e < n_experts; e++)
         out->score[t * n_experts + e] = (float)s[e];
-    const double *base = in->select == SY_SELECT_LOGIT ? x : s;
+    const double *base = in->a->select == SY_SELECT_LOGIT ? x : s;
     if (in->finished && in->finished[t]) {
-        for (int64_t j = 0; j < k + in->shared; j++)
-            put_slot(in, t, j, n_experts + in->shared, 0, out);
+        for (int64_t j = 0; j < k + in->a->n_shared; j++)
+            put_slot(in, t, j, n_experts + in->a->n_shared, 0, out);
     } else if (in->given) {
         const int64_t n = rank_given(in, t, base, order, out);
         weigh(in, t, x, s, order, n, w, out);
@@ -330,7 +331,7 @@ static void route_row(const struct route_case *in, int64_t t, struct route_resul
 /* Sorts the tokens of every expert by what decides, and takes all but the first `capacity` away. */
 static void drop(const struct route_case *in, struct route_result *out)
 {
-    const int64_t columns = in->experts + in->shared;
+    const int64_t columns = in->experts + in->a->n_shared;
     struct entry *token = calloc((size_t)in->tokens + 1, sizeof *token);
     if (token == NULL)
         abort();
@@ -339,10 +340,10 @@ static void drop(const struct route_case *in, struct route_result *out)
         for (int64_t t = 0; t < in->tokens; t++)
             if (out->map[t * columns + e])
                 token[n++] = (struct entry){canonical((double)out->prob[t * columns + e]), t};
-        qsort(token, (size_t)n, sizeof *token, in->drop == SY_DROP_PROB ? by_value : by_number);
-        out->drop_ties += n > in->capacity && in->drop == SY_DROP_PROB &&
-                          token[in->capacity].value == token[in->capacity - 1].value;
-        for (int64_t i = in->capacity; i < n; i++) {
+        qsort(token, (size_t)n, sizeof *token, in->a->drop == SY_DROP_PROB ? by_value : by_number);
+        out->drop_ties += n > in->a->capacity && in->a->drop == SY_DROP_PROB &&
+                          token[in->a->capacity].value == token[in->a->capacity - 1].value;
+        for (int64_t i = in->a->capacity; i < n; i++) {
             out->map[token[i].i * columns + e] = 0;
             out->prob[token[i].i * columns + e] = 0;
             out->dropped++;
@@ -353,12 +354,12 @@ static void drop(const struct route_case *in, struct route_result *out)
 
 void oracle_moe_route(const struct route_case *in, struct route_result *out)
 {
-    const size_t columns = (size_t)(in->experts + in->shared), cells = (size_t)in->tokens * columns;
+    const size_t columns = (size_t)(in->experts + in->a->n_shared), cells = (size_t)in->tokens * columns;
     memset(out->map, 0, cells);
     memset(out->prob, 0, cells * sizeof *out->prob);
     memset(out->count, 0, columns * sizeof *out->count);
     for (int64_t t = 0; t < in->tokens; t++)
         route_row(in, t, out);
-    if (in->capacity > 0)
+    if (in->a->capacity > 0)
         drop(in, out);
 }

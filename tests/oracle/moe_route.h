@@ -11,27 +11,14 @@
 #include <switchyard.h>
 
 struct route_case {
-    int64_t tokens, experts, k;
-    const float *logits;     /* [T,E] widened */
-    const float *bias;       /* [E] or NULL */
-    const uint8_t *finished; /* [T] or NULL */
-    sy_route_score score;
-    bool softmax_after;
-    int64_t groups, top_groups;
-    sy_group_score group_score;
-    sy_slot_order slot_order;
-    bool renormalize;
-    float eps, scale;
-    int64_t capacity;
-    sy_drop drop;
-    sy_route_select select;
-    sy_eps_rule eps_rule;
-    const int64_t *given;      /* [T,K] or NULL; -1: unused */
-    const float *expert_scale; /* [E] or NULL */
-    int64_t shared;
-    float shared_weight;
+    const sy_moe_route_args *a; /* of which its tensors are not read */
+    int64_t tokens, experts;
+    const float *logits;        /* [T,E] widened */
+    const float *bias;          /* [E] or NULL */
+    const uint8_t *finished;    /* [T] or NULL */
+    const int64_t *given;       /* [T,K] or NULL; -1: unused */
+    const float *expert_scale;  /* [E] or NULL */
     const float *shared_logits; /* [T,S] widened, or NULL */
-    bool shared_in_sum;
 };
 
 /* Arrays of the caller; weights and probs before the rounding to the type of an output. */

@@ -18,33 +18,11 @@ static void *zeroed(int64_t count, size_t bytes)
     return memory;
 }
 
-size_t rows_bytes(enum rows_type type)
-{
-    return type == ROWS_F32 ? 4 : 2;
-}
-
-double rows_value(enum rows_type type, const void *array, int64_t i)
-{
-    uint32_t bits = 0;
-    memcpy(&bits, (const char *)array + (size_t)i * rows_bytes(type), rows_bytes(type)); /* little-endian */
-    return type == ROWS_F32   ? (double)f32_from_bits(bits)
-           : type == ROWS_F16 ? f16_value((uint16_t)bits)
-                              : bf16_value((uint16_t)bits);
-}
-
-void rows_store(enum rows_type type, void *array, int64_t i, float value)
-{
-    const uint32_t bits = type == ROWS_F32   ? f32_round((double)value)
-                          : type == ROWS_F16 ? f16_round((double)value)
-                                             : bf16_round((double)value);
-    memcpy((char *)array + (size_t)i * rows_bytes(type), &bits, rows_bytes(type));
-}
-
 /* ---- Pairs --------------------------------------------------------------------------------------------------- */
 
 static void add_pair(const struct rows_case *in, struct rows_pairs *out, int64_t t, int64_t row, int64_t e)
 {
-    const float weight = in->probs ? (float)rows_value(in->prob_type, in->probs, t * in->experts + e) : 1.0f;
+    const float weight = in->probs ? (float)number_get(in->prob_type, in->probs, t * in->experts + e) : 1.0f;
     out->pair[out->count++] = (struct rows_pair){t, row, e, weight};
 }
 
@@ -116,11 +94,11 @@ void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs
         const struct rows_pair *p = &pairs->pair[i];
         for (int64_t h = 0; p->weight != 0.0f && h < in->hidden; h++) {
             float *at = &sum[p->token * in->hidden + h];
-            *at = plus_product(*at, p->weight, rows_value(in->type, permuted, p->row * in->hidden + h));
+            *at = plus_product(*at, p->weight, number_get(in->type, permuted, p->row * in->hidden + h));
         }
     }
     for (int64_t i = 0; i < in->tokens * in->hidden; i++)
-        rows_store(in->type, tokens, i, sum[i]);
+        number_put(in->type, tokens, i, (double)sum[i]);
     free(sum);
 }
 
@@ -129,7 +107,7 @@ void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs
 void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pairs, const void *values,
                        unsigned char *grad_probs)
 {
-    const size_t bytes = rows_bytes(in->prob_type);
+    const size_t bytes = number_bytes(in->prob_type);
     memset(grad_probs, 0, (size_t)(in->tokens * in->experts) * bytes);
     for (size_t i = 0; i < pairs->count; i++) {
         const struct rows_pair *p = &pairs->pair[i];
@@ -139,15 +117,15 @@ void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pair
 }
 
 /* Sixteen lanes by position, folded by halves; every 8192 elements by themselves. */
-static float dot(enum rows_type type, const void *a, int64_t first_a, const void *b, int64_t first_b,
+static float dot(enum number_type type, const void *a, int64_t first_a, const void *b, int64_t first_b,
                  int64_t n)
 {
     float sum = 0.0f;
     for (int64_t start = 0; start < n; start += 8192) {
         float lane[16] = {0};
         for (int64_t i = start; i < n && i < start + 8192; i++)
-            lane[i % 16] = plus_product(lane[i % 16], (float)rows_value(type, a, first_a + i),
-                                        rows_value(type, b, first_b + i));
+            lane[i % 16] = plus_product(lane[i % 16], (float)number_get(type, a, first_a + i),
+                                        number_get(type, b, first_b + i));
         for (int half = 8; half > 0; half /= 2)
             for (int i = 0; i < half; i++)
                 lane[i] = plus_product(lane[i], 1.0f, (double)lane[i + half]);
@@ -162,21 +140,21 @@ void oracle_unpermute_grad(const struct rows_case *in, const struct rows_pairs *
                            unsigned char *grad_probs)
 {
     const int64_t n = in->hidden;
-    const size_t row_bytes = (size_t)n * rows_bytes(in->type);
+    const size_t row_bytes = (size_t)n * number_bytes(in->type);
     memset(grad_permuted, 0, (size_t)in->rows * row_bytes);
     if (grad_probs)
-        memset(grad_probs, 0, (size_t)(in->tokens * in->experts) * rows_bytes(in->prob_type));
+        memset(grad_probs, 0, (size_t)(in->tokens * in->experts) * number_bytes(in->prob_type));
     for (size_t i = 0; i < pairs->count; i++) {
         const struct rows_pair *p = &pairs->pair[i];
         unsigned char *row = grad_permuted + (size_t)p->row * row_bytes;
         if (!in->probs)
             memcpy(row, (const char *)grad_tokens + (size_t)p->token * row_bytes, row_bytes);
         for (int64_t h = 0; in->probs && h < n; h++) {
-            const double g = rows_value(in->type, grad_tokens, p->token * n + h);
-            rows_store(in->type, row, h, p->weight == 0.0f ? 0.0f : (float)((double)p->weight * g));
+            const double g = number_get(in->type, grad_tokens, p->token * n + h);
+            number_put(in->type, row, h, p->weight == 0.0f ? 0.0f : (float)((double)p->weight * g));
         }
         if (grad_probs)
-            rows_store(in->prob_type, grad_probs, p->token * in->experts + p->expert,
+            number_put(in->prob_type, grad_probs, p->token * in->experts + p->expert,
                        dot(in->type, grad_tokens, p->token * n, saved, p->row * n, n));
     }
 }

@@ -10,12 +10,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum rows_type { ROWS_F32, ROWS_F16, ROWS_BF16, ROWS_TYPES };
+#include "oracle/numbers.h"
 
 struct rows_case {
     int64_t tokens, experts, rows, hidden; /* T, E, M, H                                    */
     bool capacity, zero_pad;
-    enum rows_type type, prob_type;
+    enum number_type type, prob_type;
     const int32_t *indices;     /* [M]                                                      */
     const uint8_t *map;         /* [T,E] or NULL                                            */
     const unsigned char *probs; /* [T,E] or NULL: every weight is 1                         */
@@ -40,11 +40,6 @@ struct rows_pairs {
 };
 struct rows_pairs oracle_pairs(const struct rows_case *in);
 void oracle_pairs_free(struct rows_pairs *pairs);
-
-/* One element of a type: its value, and its bits from an f32 by one rounding, NaN canonical. */
-size_t rows_bytes(enum rows_type type);
-double rows_value(enum rows_type type, const void *array, int64_t i);
-void rows_store(enum rows_type type, void *array, int64_t i, float value);
 
 /* Bits. The outputs must be there in full size; everything in them is set. */
 void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,

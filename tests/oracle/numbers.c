@@ -12,16 +12,16 @@ struct format {
     int precision, quantum;
     uint32_t infinity, sign;
 };
-static const struct format fmt_f16 = {11, -24, 0x7c00, 0x8000};
-static const struct format fmt_bf16 = {8, -133, 0x7f80, 0x8000};
-static const struct format fmt_f32 = {24, -149, 0x7f800000, 0x80000000u};
+static const struct format formats[] = {
+    {24, -149, 0x7f800000, 0x80000000u}, {11, -24, 0x7c00, 0x8000}, {8, -133, 0x7f80, 0x8000}};
 
 /*
  * |value| = n * 2^q with q chosen so that n < 2^precision; n is rounded to an integer, half to even, by comparing the
  * exact rest with 1/2. Consecutive encodings are consecutive integers, so a carry needs no care.
  */
-static uint32_t round_to(const struct format *f, double value)
+uint32_t number_round(enum number_type type, double value)
 {
+    const struct format *const f = &formats[type];
     if (isnan(value))
         return f->infinity | 1u << (f->precision - 2);
     const uint32_t sign = signbit(value) ? f->sign : 0;
@@ -40,8 +40,11 @@ static uint32_t round_to(const struct format *f, double value)
     return sign | (bits < f->infinity ? bits : f->infinity);
 }
 
-static double value_of(const struct format *f, uint32_t bits)
+double number_value(enum number_type type, uint32_t bits)
 {
+    const struct format *const f = &formats[type];
+    if (type == NUMBER_F32)
+        return (double)f32_from_bits(bits);
     const uint32_t magnitude = bits & (f->sign - 1), step = 1u << (f->precision - 1);
     const double sign = bits & f->sign ? -1 : 1;
     if (magnitude > f->infinity)
@@ -56,27 +59,27 @@ static double value_of(const struct format *f, uint32_t bits)
 
 double f16_value(uint16_t bits)
 {
-    return value_of(&fmt_f16, bits);
+    return number_value(NUMBER_F16, bits);
 }
 
 double bf16_value(uint16_t bits)
 {
-    return value_of(&fmt_bf16, bits);
+    return number_value(NUMBER_BF16, bits);
 }
 
 uint16_t f16_round(double value)
 {
-    return (uint16_t)round_to(&fmt_f16, value);
+    return (uint16_t)number_round(NUMBER_F16, value);
 }
 
 uint16_t bf16_round(double value)
 {
-    return (uint16_t)round_to(&fmt_bf16, value);
+    return (uint16_t)number_round(NUMBER_BF16, value);
 }
 
 uint32_t f32_round(double value)
 {
-    return round_to(&fmt_f32, value);
+    return number_round(NUMBER_F32, value);
 }
 
 uint32_t f32_bits(float value)
@@ -91,4 +94,24 @@ float f32_from_bits(uint32_t bits)
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+uint32_t number_bits(enum number_type type, const void *array, int64_t i)
+{
+    uint32_t bits = 0;
+    const size_t bytes = number_bytes(type);
+    memcpy(&bits, (const char *)array + (size_t)i * bytes, bytes); /* little-endian, as everywhere here */
+    return bits;
+}
+
+double number_get(enum number_type type, const void *array, int64_t i)
+{
+    return number_value(type, number_bits(type, array, i));
+}
+
+void number_put(enum number_type type, void *array, int64_t i, double value)
+{
+    const uint32_t bits = number_round(type, value);
+    const size_t bytes = number_bytes(type);
+    memcpy((char *)array + (size_t)i * bytes, &bits, bytes);
 }

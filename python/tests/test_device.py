@@ -260,20 +260,6 @@ def test_calls_in_c(published: None) -> None:
     assert max(now - then for now, then in zip(references(), before, strict=True)) < 100
 
 
-def test_errors_of_arguments() -> None:
-    with pytest.raises(ValueError) as caught:
-        switchyard.moe_permute(Described(TOKENS), Described(MAP), num_out_tokens=13)
-    assert str(caught.value) == "moe_permute: num_out_tokens is 13, want 0 to 12"
-    with pytest.raises(TypeError) as raised:
-        permute(probs="twice")
-    assert "probs is 'twice', want an array" in str(raised.value)
-    with pytest.raises(ValueError) as caught:
-        switchyard.kv_gather(
-            Described(TOKENS), Described(np.array([0])), Described(np.array([0])), block_size=2, pad="no"
-        )
-    assert "pad is 'no', want error" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("tokens", "routing_map", "sentence"),
     [

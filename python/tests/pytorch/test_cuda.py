@@ -13,7 +13,7 @@ import calls
 import numpy as np
 import pytest
 from cases import CASES, MAP, rand, st, to_torch, torch
-from test_operators import TESTS, recorded
+from test_operators import opcheck, recorded
 
 import switchyard
 
@@ -94,9 +94,7 @@ def test_plain_functions(name: str, case: Any) -> None:
 @pytest.mark.parametrize("case", [name for name in ON_DEVICE if not name.endswith("_out")][::3])
 def test_opcheck(case: str) -> None:
     op, args = recorded(case)[-1]
-    if case in ("map_from_ids_weights", "ids_from_map_probs"):
-        args = tree_map(torch.Tensor, torch.Tensor.detach, args)
-    assert set(torch.library.opcheck(op, moved(args, DEVICE), test_utils=TESTS).values()) == {"SUCCESS"}
+    opcheck(op, moved(args, DEVICE))
 
 
 # ---- Streams and errors ----

@@ -113,6 +113,7 @@ def test_nothing_to_route() -> None:
         lambda x: st.moe_permute(x, MAP & False, num_out_tokens=8).permuted_tokens,
         lambda x: st.moe_permute(x, MAP, num_out_tokens=3).permuted_tokens,  # room for no row
         lambda x: st.moe_combine(i32(), i32(), x, num_experts=2, capacity=2),
+        lambda x: st.moe_dispatch(i32(-1, 2, -1, 2), i32(0, 0, 1, 1), x, num_experts=2, capacity=2),
     ):
         x = leaf(rand(4, 3))
         call(x).sum().backward()

@@ -27,6 +27,19 @@ class Case(NamedTuple):
     changes: tuple[str, ...] = ()  # arrays that are written to
 
 
+class Producer:
+    """An array that speaks DLPack and nothing else."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self.array.__dlpack__(**asked)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
 def numbers_of(dtype: str, *shape: int) -> Any:
     draw = np.random.default_rng(sum(shape))
     return (draw.standard_normal(shape) * 3).astype(dtype)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import inspect
 import os
 import sys
 import threading
@@ -173,26 +172,7 @@ def test_bits(case: calls.Case, published: None) -> None:
 def test_example(case: Any, alternative: int) -> None:
     """The worked examples and their rejections, which a synchronous call raises itself."""
     switchyard.configure(synchronous=True)
-    function = getattr(switchyard, case.op)
-    arguments = there(worked.given(case, alternative))
-    takes_out = "out" in inspect.signature(function).parameters
-    has_old = takes_out and any((False, field.name) in case.fields for field in case.outputs())
-    if case.status is not None:
-        own = takes_out and any(field.own for field in case.outputs())
-        out = {"out": there(worked.given_out(case, alternative))} if own or has_old else {}
-        worked.check_rejection(case, arguments, out)
-        return
-    if case.inferred and not has_old:
-        made = function(**arguments, **worked.asked(case, alternative, arguments))
-        results = worked.results_of(case, host(made), {name: host(value) for name, value in arguments.items()})
-        worked.expect(case, alternative, results, is_given=not takes_out)
-    if takes_out:
-        out = there(worked.given_out(case, alternative))
-        made = function(**there(worked.given(case, alternative)), out=out)
-        assert made is out
-        results = worked.results_of(case, host(made), {})
-        results.update({field.name: None for field in case.outputs() if field.none})
-        worked.expect(case, alternative, results, is_given=True)
+    worked.check(case, alternative, there, host)
 
 
 def test_what_is_for_the_host() -> None:
@@ -278,20 +258,6 @@ def test_calls_in_c(published: None) -> None:
     before = references()
     work()
     assert max(now - then for now, then in zip(references(), before, strict=True)) < 100
-
-
-def test_errors_of_arguments() -> None:
-    with pytest.raises(ValueError) as caught:
-        switchyard.moe_permute(Described(TOKENS), Described(MAP), num_out_tokens=13)
-    assert str(caught.value) == "moe_permute: num_out_tokens is 13, want 0 to 12"
-    with pytest.raises(TypeError) as raised:
-        permute(probs="twice")
-    assert "probs is 'twice', want an array" in str(raised.value)
-    with pytest.raises(ValueError) as caught:
-        switchyard.kv_gather(
-            Described(TOKENS), Described(np.array([0])), Described(np.array([0])), block_size=2, pad="no"
-        )
-    assert "pad is 'no', want error" in str(caught.value)
 
 
 @pytest.mark.parametrize(

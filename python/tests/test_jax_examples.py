@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import numpy as np
 import pytest
-from test_worked_examples import CASES, asked, expect, given, given_out, identify
+from test_worked_examples import CASES, asked, expect, given, given_out, identify, takes_out
 
 import switchyard
 from switchyard.ops.kv_ragged import _end
@@ -77,10 +76,9 @@ def check_rejection(case: Any, arguments: dict[str, Any]) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", list(dict.fromkeys(case for case, _ in CASES)), ids=identify)
 def test_example(case: Any) -> None:
-    takes_out = "out" in inspect.signature(getattr(sj, case.op)).parameters
-    has_old = takes_out and any((False, field.name) in case.fields for field in case.outputs())
+    takes, has_old = takes_out(case, getattr(sj, case.op))
     if case.status is not None:
-        own = takes_out and any(field.own for field in case.outputs())
+        own = takes and any(field.own for field in case.outputs())
         check_rejection(case, given(case, 0) | ({"out": given_out(case, 0)} if own or has_old else {}))
         return
     fresh = case.inferred and not has_old
@@ -94,4 +92,4 @@ def test_example(case: Any) -> None:
         results = results_of(case, made, calls[alternative])
         if not fresh:
             results.update({field.name: None for field in case.outputs() if field.none})
-        expect(case, alternative, results, is_given=not (fresh and takes_out))
+        expect(case, alternative, results, is_given=not (fresh and takes))

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from calls import Producer
 from mesh_examples import E1, E8, EXAMPLES, Example, codes, rows
 
 import switchyard
@@ -115,9 +116,13 @@ def test_expert() -> None:
         assert home.output[0].shape == (1, 1, 2, 2)
         assert [x[0, 0, :, 0].tolist() for x in home.output] == [[33, 18], [42, 44]]
         fixed = mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, layout="expert", expert_rows=4, routing=routing)
-        again = mesh.all_to_all_dispatch(all_of(E1)[0], routing=routing, reuse_routing=True)
-        for rows in (fixed.tokens, again.tokens):
-            assert [x[:, 0].tolist() for x in rows] == [[11, 12, 22, 0, 12, 0, 0, 0], [11, 21, 22, 0, 21, 0, 0, 0]]
+        again = mesh.all_to_all_dispatch([10 * x for x in all_of(E1)[0]], routing=routing, reuse_routing=True)
+        for rows, times in ((fixed.tokens, 1), (again.tokens, 10)):
+            want = np.array([[11, 12, 22, 0, 12, 0, 0, 0], [11, 21, 22, 0, 21, 0, 0, 0]])
+            same([x[:, 0] for x in rows], times * want)
+        assert again.metadata is None
+        assert again.expert_counts is not None
+        assert [x.tolist() for x in again.expert_counts] == [[3, 1], [3, 1]]
         assert fixed.src is not None
         assert fixed.src[0].tolist() == [[0, 0, 0], [0, 1, 1], [1, 1, 1], [-1] * 3, [0, 1, 0], *[[-1] * 3] * 3]
         home = mesh.all_to_all_combine(fixed.tokens, weights=weights, sum=True, routing=routing)
@@ -156,20 +161,6 @@ def test_token_counts_that_differ() -> None:
         assert [t[0, :, 0].tolist() for t in out.output] == [[11], [], [31, 32, 0]]
 
 
-def test_routing_is_used_again() -> None:
-    more = [10 * E1.given(d) for d in range(2)]
-    with LocalMesh(1, 2) as mesh:
-        routing = mesh.routing()
-        mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, layout="expert", routing=routing)
-        again = mesh.all_to_all_dispatch(more, routing=routing, reuse_routing=True)
-        assert [x[:, 0].tolist() for x in again.tokens] == [[110, 120, 220, 120], [110, 210, 220, 210]]
-        assert again.metadata is None
-        assert again.expert_counts is not None
-        assert [x.tolist() for x in again.expert_counts] == [[3, 1], [3, 1]]
-        home = mesh.all_to_all_combine(again.tokens, sum=True, routing=routing)
-    assert [x[0, 0, :, 0].tolist() for x in home.output] == [[220, 240], [420, 440]]
-
-
 # ---- Arrays ----
 
 
@@ -184,45 +175,30 @@ def test_types_of_rows(dtype: str) -> None:
         same(got.tokens[d].view(np.uint8), rows(E1.tokens[d], kind).view(np.uint8))
 
 
-def test_bits_survive() -> None:
-    bits = np.array([0x7FC12345, 0xFF812345, 0x80000000, 0x00000001], np.uint32).view(np.float32).reshape(1, 4)
-    with LocalMesh(1, 1) as mesh:
-        got = mesh.all_to_all_dispatch([bits], np.zeros((1, 1, 1), np.int32), np.ones((1, 1), np.uint16))
-    assert got.tokens[0].tobytes() == bits.tobytes()
-
-
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_torch(dtype: str) -> None:
-    torch = pytest.importorskip("torch")
-    x = torch.tensor(np.stack([E1.given(d) for d in range(2)])).to(getattr(torch, dtype))
-    chosen = torch.tensor(np.stack([E1.indices(d, np.int32) for d in range(2)]))
-    hosts = torch.from_numpy(E1.mapping)
+@pytest.mark.parametrize("library", ["torch", "jax"])
+def test_arrays_of_a_library(library: str, dtype: str) -> None:
+    used = pytest.importorskip(library)
+    x = np.stack([E1.given(d) for d in range(2)])
+    if library == "torch":
+        kind, array, x, stack = used.Tensor, used.from_numpy, used.tensor(x).to(getattr(used, dtype)), used.stack
+    else:
+        kind, array, x, stack = used.Array, used.numpy.asarray, used.numpy.asarray(x, dtype), used.numpy.stack
+    chosen, hosts = array(np.stack([E1.indices(d, np.int32) for d in range(2)])), array(E1.mapping)
+    weights = array(np.ones((2, 1, 1, 2, 2), np.float32))
     with LocalMesh(1, 2) as mesh:
         routing = mesh.routing()
         got = mesh.all_to_all_dispatch(x, chosen, hosts, layout="expert", routing=routing)
-        assert got.tokens[0].dtype == x.dtype
+        assert isinstance(got.tokens[0], kind) and got.tokens[0].dtype == x.dtype
         assert got.tokens[0][:, 0].tolist() == [11, 12, 22, 12]
-        home = mesh.all_to_all_combine(got.tokens, weights=torch.ones(2, 1, 1, 2, 2), sum=True, routing=routing)
-        assert torch.equal(torch.stack(home.output), 2 * x)
-        with pytest.raises(ValueError, match="input of device 0 requires a gradient, which would end here"):
-            mesh.all_to_all_dispatch(x.float().requires_grad_(), chosen, hosts)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_jax(dtype: str) -> None:
-    jnp = pytest.importorskip("jax.numpy")
-    x = jnp.asarray(np.stack([E1.given(d) for d in range(2)]), dtype)
-    chosen = jnp.asarray(np.stack([E1.indices(d, np.int32) for d in range(2)]))
-    with LocalMesh(1, 2) as mesh:
-        routing = mesh.routing()
-        got = mesh.all_to_all_dispatch(x, chosen, jnp.asarray(E1.mapping), layout="expert", routing=routing)
-        home = mesh.all_to_all_combine(got.tokens, sum=True, routing=routing)
-        assert isinstance(got.tokens[0], jnp.ndarray)
-        assert got.tokens[0][:, 0].tolist() == [11, 12, 22, 12]
-        assert bool((jnp.stack(home.output) == 2 * x).all())
-        read_only = AllToAllDispatch((x[0], x[1]))
-        with pytest.raises(ValueError, match="tokens of device 0 is a read-only jax"):
-            mesh.all_to_all_dispatch(x, chosen, jnp.asarray(E1.mapping), out=read_only)
+        home = mesh.all_to_all_combine(got.tokens, weights=weights, sum=True, routing=routing)
+        assert bool((stack(home.output) == 2 * x).all())
+        if library == "torch":
+            wrong, why = {"input": x.float().requires_grad_()}, "input of device 0 requires a gradient, which would end"
+        else:
+            wrong, why = {"out": AllToAllDispatch((x[0], x[1]))}, "tokens of device 0 is a read-only jax"
+        with pytest.raises(ValueError, match=why):
+            mesh.all_to_all_dispatch(**{"input": x, "expert_indices": chosen, "expert_mapping": hosts, **wrong})
 
 
 def test_outputs_are_where_the_caller_says() -> None:
@@ -280,19 +256,9 @@ def test_libraries_may_be_mixed() -> None:
 
 
 def test_arrays_that_are_dlpack_alone() -> None:
-    class Bare:
-        def __init__(self, array: Any) -> None:
-            self.array = array
-
-        def __dlpack__(self, **kwargs: Any) -> Any:
-            return self.array.__dlpack__(**kwargs)
-
-        def __dlpack_device__(self) -> Any:
-            return self.array.__dlpack_device__()
-
     x, chosen = all_of(E1)
     with LocalMesh(1, 2) as mesh:
-        given = [Bare(a) for a in x], [Bare(c) for c in chosen], Bare(E1.mapping)
+        given = [Producer(a) for a in x], [Producer(c) for c in chosen], Producer(E1.mapping)
         got = mesh.all_to_all_dispatch(*given, layout="packed")
         assert got.rows_from is not None
         sent = [int(np.from_dlpack(n).sum()) for n in got.rows_from]
@@ -316,94 +282,51 @@ def wrong_choice() -> list[Any]:
     return chosen
 
 
-DISPATCH_REJECTIONS = {
-    "missing": ({"input": None}, TypeError, "NULL", "input of device 0 is missing, want a tensor"),
-    "one missing": ({"input": [E1.given(0), None]}, TypeError, "NULL", "input of device 1 is missing, want an array"),
-    "number": ({"input": 3}, TypeError, "DTYPE", "input is 3, want an array for each device"),
-    "no array": ({"input": ["x", "y"]}, TypeError, "DTYPE", "input of device 0 is 'x', want an array"),
-    "too few": ({"input": [E1.given(0)]}, ValueError, "SHAPE", "input has 1 arrays, want 2, one for each device"),
-    "stacked": ({"input": np.zeros((3, 2, 2))}, ValueError, "SHAPE", "input has 3 arrays, want 2"),
-    "rank": ({"input": np.zeros((2, 2, 2, 2))}, ValueError, "SHAPE", "input of device 0 has rank 3"),
-    "dtype": (
-        {"expert_indices": np.zeros((2, 1, 1, 2, 2), np.float32)},
-        TypeError,
-        "DTYPE",
-        "expert_indices of device 0 is f32, want i32, i64 or u16",
-    ),
-    "masked": ({"input": [np.ma.masked_equal(E1.given(d), 11) for d in range(2)]}, ValueError, "VALUE", "is a masked"),
-    "byte order": ({"input": [E1.given(d).astype(">f4") for d in range(2)]}, TypeError, "DTYPE", "cannot be read as"),
-    "mapping": ({"expert_mapping": 2 * E1.mapping}, ValueError, "ROUTING", "at expert 0, device 0 is 2, want 0 or 1"),
-    "no mapping": ({"expert_mapping": None}, TypeError, "NULL", "expert_mapping of device 0 is missing"),
-    "index": (
-        {"expert_indices": wrong_choice()},
-        IndexError,
-        "INDEX",
-        "expert_indices of device 1 at token 1, slot 0 is 7, want 0 or more and below 4, or 65535 for none",
-    ),
-    "axis": ({"cluster_axis": 2}, ValueError, "VALUE", "cluster_axis is 2, want None, 0 or 1"),
-    "negative axis": ({"cluster_axis": -1}, ValueError, "VALUE", "cluster_axis is -1, want None, 0 or 1"),
-    "axis word": ({"cluster_axis": "rows"}, ValueError, "VALUE", "cluster_axis is 'rows', want None, 0 or 1"),
-    "dimension": ({"output_concat_dim": 3}, ValueError, "VALUE", "output_concat_dim of device 0 is 3, want 1 to 2"),
-    "layout": ({"layout": "flat"}, ValueError, "VALUE", "layout is 'flat', want padded, packed or expert"),
-    "links": ({"num_links": 2**40}, ValueError, "VALUE", "num_links is 1099511627776, want an integer of 32 bits"),
-    "align": ({"align": -1}, ValueError, "VALUE", "align of device 0 is -1"),
-    "memory": ({"memory": "sharded"}, NotImplementedError, "UNSUPPORTED", "memory of device 0 is sharded"),
-    "replica": (
-        {"replica": "some"},
-        ValueError,
-        "VALUE",
-        "replica is 'some', want all, first, round_robin, hash, balanced",
-    ),
-    "node": (
-        {"node_size": 3},
-        ValueError,
-        "VALUE",
-        "node_size of device 0 is 3, want a divisor of 2, the devices of a",
-    ),
-    "many rows of an expert": (
-        {"layout": "expert", "expert_rows": 2},
-        ValueError,
-        "CAPACITY",
-        "expert_rows of device 0 is 2, want at least 3, the rows of expert 0",
-    ),
-    "planes": ({"planes": [all_of(E1)[0]] * 4}, ValueError, "VALUE", "num_planes of device 0 is 4, want 0 to 3"),
-    "wish": ({"want": ["tokens"]}, ValueError, "VALUE", "want has 'tokens', which is none of metadata, present"),
-    "wish of another layout": ({"want": ["src"]}, ValueError, "VALUE", "src of device 0 is given for layout padded"),
-    "reuse": ({"reuse_routing": True}, TypeError, "NULL", "routing is NULL and to be reused, want a routing"),
-    "routing": ({"routing": 5}, TypeError, "DTYPE", "routing is 5, want one of this mesh"),
-    "out": ({"out": E1.given(0)}, TypeError, "DTYPE", "out is a ndarray, want an AllToAllDispatch"),
-    "small out": (
-        {"out": AllToAllDispatch(np.zeros((2, 3, 2), np.float32))},
-        ValueError,
-        "SHAPE",
-        "tokens of device 0 has shape [3,2], want [4,2]",
-    ),
-    "few rows": (
-        {"layout": "packed", "out": AllToAllDispatch(np.zeros((2, 2, 2), np.float32))},
-        ValueError,
-        "CAPACITY",
-        "tokens of device 0 has 2 rows, want at least 3",
-    ),
-    "unique": (
-        {"expert_indices": np.zeros((2, 1, 1, 2, 2), np.int32), "strict_unique": True},
-        IndexError,
-        "INDEX",
-        "expert_indices of device 0 at token 0, slot 1",
-    ),
-}
+# What Python rejects in its own words, a rejection of the library with each status, and what is found when results are
+# made; tests/case has all of the library's.
+X = all_of(E1)[0]
+DISPATCH_REJECTIONS: list[tuple[str, str, dict[str, Any]]] = [
+    ("NULL", "input of device 0 is missing, want a tensor", {"input": None}),
+    ("NULL", "input of device 1 is missing, want an array", {"input": [X[0], None]}),
+    ("DTYPE", "input is 3, want an array for each device", {"input": 3}),
+    ("DTYPE", "input of device 0 is 'x', want an array", {"input": ["x", "y"]}),
+    ("SHAPE", "input has 1 arrays, want 2, one for each device", {"input": X[:1]}),
+    ("SHAPE", "input has 3 arrays, want 2", {"input": np.zeros((3, 2, 2))}),
+    ("SHAPE", "input of device 0 has rank 3", {"input": np.zeros((2, 2, 2, 2))}),
+    ("VALUE", "is a masked", {"input": [np.ma.masked_equal(x, 11) for x in X]}),
+    ("DTYPE", "cannot be read as", {"input": [x.astype(">f4") for x in X]}),
+    ("DTYPE", "expert_indices of device 0 is f32, want i32, i64 or u16",
+     {"expert_indices": np.zeros((2, 1, 1, 2, 2), np.float32)}),
+    ("INDEX", "expert_indices of device 1 at token 1, slot 0 is 7, want 0 or more and below 4, or 65535 for none",
+     {"expert_indices": wrong_choice()}),
+    ("ROUTING", "at expert 0, device 0 is 2, want 0 or 1", {"expert_mapping": 2 * E1.mapping}),
+    ("NULL", "expert_mapping of device 0 is missing", {"expert_mapping": None}),
+    ("VALUE", "cluster_axis is 2, want None, 0 or 1", {"cluster_axis": 2}),
+    ("VALUE", "cluster_axis is -1, want None, 0 or 1", {"cluster_axis": -1}),
+    ("VALUE", "cluster_axis is 'rows', want None, 0 or 1", {"cluster_axis": "rows"}),
+    ("VALUE", "layout is 'flat', want padded, packed or expert", {"layout": "flat"}),
+    ("VALUE", "replica is 'some', want all, first, round_robin, hash, balanced", {"replica": "some"}),
+    ("VALUE", "num_links is 1099511627776, want an integer of 32 bits", {"num_links": 2**40}),
+    ("UNSUPPORTED", "memory of device 0 is sharded", {"memory": "sharded"}),
+    ("VALUE", "num_planes of device 0 is 4, want 0 to 3", {"planes": [X] * 4}),
+    ("VALUE", "want has 'tokens', which is none of metadata, present", {"want": ["tokens"]}),
+    ("VALUE", "src of device 0 is given for layout padded", {"want": ["src"]}),
+    ("NULL", "routing is NULL and to be reused, want a routing", {"reuse_routing": True}),
+    ("DTYPE", "routing is 5, want one of this mesh", {"routing": 5}),
+    ("DTYPE", "out is a ndarray, want an AllToAllDispatch", {"out": X[0]}),
+    ("CAPACITY", "tokens of device 0 has 2 rows, want at least 3",
+     {"layout": "packed", "out": AllToAllDispatch(np.zeros((2, 2, 2), np.float32))}),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", DISPATCH_REJECTIONS)
-def test_rejected_dispatch(name: str) -> None:
-    wrong, kind, status, sentence = DISPATCH_REJECTIONS[name]
+@pytest.mark.parametrize(("status", "sentence", "wrong"), DISPATCH_REJECTIONS)
+def test_rejected_dispatch(status: str, sentence: str, wrong: dict[str, Any]) -> None:
     with LocalMesh(1, 2) as mesh:
-        with pytest.raises(kind) as raised:
+        with pytest.raises(switchyard.Error) as raised:
             mesh.all_to_all_dispatch(**spoiled(**wrong))
-        error = raised.value
-        assert isinstance(error, switchyard.Error)
-        assert error.status.name == status
-        assert str(error).startswith("all_to_all_dispatch: ")
-        assert sentence in str(error)
+        assert raised.value.status.name == status
+        assert str(raised.value).startswith("all_to_all_dispatch: ")
+        assert sentence in str(raised.value)
         mesh.all_to_all_dispatch(**spoiled())  # the mesh goes on
 
 
@@ -432,15 +355,7 @@ def test_rejected_combine() -> None:
     table = [np.array(E8.metadata[d], np.int32) for d in range(2)]
     with LocalMesh(1, 2) as mesh:
         for wrong, kind, sentence in (
-            (
-                {"local_reduce": True, "input": [y[:1] for y in results]},
-                ValueError,
-                "all_to_all_combine: expert_mapping",
-            ),
-            ({"input": [y[:1] for y in results]}, ValueError, "has rows of 1 experts, want 2"),
             ({"expert_metadata": [table[0], table[0][:, ::-1].copy()]}, RuntimeError, "devices 0 and 1 disagree"),
-            ({"weights": np.ones((2, 2, 2), np.float32)}, ValueError, "weights of device 0 are given without sum"),
-            ({"sum": True, "want": ["written"]}, ValueError, "written of device 0 is given with sum, want none"),
             ({"expert_metadata": None}, TypeError, "expert_metadata of device 0 is missing"),
             ({"routing": mesh.routing()}, RuntimeError, "routing of device 0 is empty, want one that a dispatch"),
             ({"order": "up"}, ValueError, "order is 'up', want concat or flat"),
@@ -516,17 +431,6 @@ def test_words_are_those_of_the_header(name: str, field: str) -> None:
         assert _call.KEEP in words
 
 
-def test_codes() -> None:
-    """E10."""
-    with LocalMesh(*E8.mesh) as mesh:
-        got = mesh.all_to_all_dispatch(*all_of(E8), E8.mapping, row_format="int8_token")
-    assert got.scale_tokens is not None
-    for d in range(E8.devices):
-        rows, scales = codes(E8.tokens[d])
-        same(got.tokens[d], rows, strict=True)
-        same(got.scale_tokens[d], scales, strict=True)
-
-
 @pytest.mark.parametrize("layout", ["padded", "packed", "expert"])
 @pytest.mark.parametrize("format", ["fp8_128", "mxfp8", "int8_token"])
 def test_codes_are_those_of_quantize_rows(layout: str, format: str) -> None:
@@ -544,9 +448,8 @@ def test_codes_are_those_of_quantize_rows(layout: str, format: str) -> None:
         assert apart.scale_tokens is None or all(x is None for x in apart.scale_tokens)
     for d in range(2):
         assert (fused.tokens[d].dtype, fused.tokens[d].shape) == (apart.tokens[d].dtype, apart.tokens[d].shape)
-        assert fused.tokens[d].tobytes() == apart.tokens[d].tobytes()
-        assert fused.scale_tokens[d].shape == apart.plane_tokens[0][d].shape
-        assert fused.scale_tokens[d].tobytes() == apart.plane_tokens[0][d].tobytes()
+        same(fused.tokens[d].view(np.uint8), apart.tokens[d].view(np.uint8))
+        same(fused.scale_tokens[d], apart.plane_tokens[0][d], strict=True)
 
 
 def test_codes_come_home() -> None:
@@ -569,41 +472,6 @@ def test_codes_come_home() -> None:
         sums = np.array(E8.output[d], np.float32).sum(axis=0)  # [B,S] over slots
         same(out.output[d], rows(sums)[:, None], strict=True)
         same(np.asarray(total.output[d], np.float32), rows(sums)[:, None])
-
-
-@pytest.mark.parametrize("layout", ["padded", "expert"])
-@pytest.mark.parametrize("format", ["fp8_128", "mxfp8", "int8_token"])
-def test_sums_of_codes_are_those_of_their_numbers(layout: str, format: str) -> None:
-    rng = np.random.default_rng(6)
-    indices = tuple(rng.integers(0, 4, (3, 2)).astype(np.int32) for _ in range(2))
-    weights = tuple(rng.standard_normal((3, 2)).astype(np.float32) for _ in range(2))
-    mapping = np.array([[1, 0], [1, 0], [0, 1], [0, 1]], np.uint16)
-    with LocalMesh(1, 2) as mesh:
-        routing = mesh.routing()
-        there = mesh.all_to_all_dispatch(
-            tuple(np.zeros((3, 256), np.float32) for _ in range(2)), indices, mapping, layout=layout, routing=routing
-        )
-        shapes = [(2, *x.shape) if layout == "padded" else x.shape for x in there.tokens]
-        dense = [rng.standard_normal((np.prod(s[:-1]), 256)).astype(np.float32) for s in shapes]
-        made = [switchyard.quantize_rows(x, format=format) for x in dense]
-        numbers = [switchyard.dequantize_rows(m.codes, m.scales, format=format, dtype=np.float32) for m in made]
-
-        def shaped(arrays: Any) -> tuple[Any, ...]:
-            return tuple(x.reshape(*s[:-1], -1) for x, s in zip(arrays, shapes, strict=True))
-
-        apart = mesh.all_to_all_combine(shaped(numbers), weights=weights, sum=True, routing=routing)
-        out = AllToAllCombine(tuple(np.empty((3, 256), np.float32) for _ in range(2)))
-        mesh.all_to_all_combine(
-            shaped(m.codes for m in made),
-            weights=weights,
-            input_scales=shaped(m.scales for m in made),
-            sum=True,
-            routing=routing,
-            row_format=format,
-            out=out,
-        )
-    for d in range(2):
-        assert out.output[d].tobytes() == apart.output[d].tobytes()
 
 
 def test_what_belongs_to_a_process_is_not_copied() -> None:

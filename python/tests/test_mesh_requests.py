@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from mesh_examples import E1, rows
+from test_threads import together
 
 import switchyard
 from switchyard.mesh import LocalMesh, Request
@@ -23,6 +24,12 @@ same = np.testing.assert_array_equal
 def given(times: int = 1, **more: Any) -> dict[str, Any]:
     x = [times * E1.given(d) for d in range(2)]
     return {"input": x, "expert_indices": [E1.indices(0), E1.indices(1)], "expert_mapping": E1.mapping, **more}
+
+
+def wrong_choice() -> list[Any]:
+    wrong = [E1.indices(0), E1.indices(1)]
+    wrong[0][0, 0, 0, 0] = 4
+    return wrong
 
 
 def tokens(times: int = 1) -> Any:
@@ -72,8 +79,7 @@ def test_too_many_are_rejected() -> None:
 
 
 def test_mistakes_come_from_the_waits() -> None:
-    wrong = [E1.indices(0), E1.indices(1)]
-    wrong[0][0, 0, 0, 0] = 4
+    wrong = wrong_choice()
     with LocalMesh(1, 2) as mesh:
         bad = mesh.start_dispatch(**given(expert_indices=wrong))
         good = mesh.start_dispatch(**given())
@@ -197,52 +203,28 @@ def test_collected_in_a_cycle() -> None:
 
 def in_threads(work: Callable[[int], None], count: int) -> None:
     """Runs work(1) to work(count), each in a thread of its own that may lose the processor at any time."""
-    wrong: list[BaseException] = []
-
-    def guarded(n: int) -> None:
-        try:
-            work(n)
-        except BaseException as error:
-            wrong.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(n,)) for n in range(1, count + 1)]
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        together(lambda i: work(i + 1), count)
     finally:
         sys.setswitchinterval(interval)
-    if wrong:
-        raise wrong[0]
 
 
-def test_threads_take_turns() -> None:
-    with LocalMesh(1, 2, max_inflight=8) as mesh:
+@pytest.mark.parametrize(("max_inflight", "threads", "blocking"), [(8, 6, False), (1, 8, True)])
+def test_threads_take_turns(max_inflight: int, threads: int, blocking: bool) -> None:
+    """Blocking calls need no room for requests."""
+    with LocalMesh(1, 2, max_inflight=max_inflight) as mesh:
 
         def work(n: int) -> None:
             for _ in range(50):
                 routing = mesh.routing()
-                there = mesh.start_dispatch(**given(n, layout="expert", routing=routing)).wait()
+                call = given(n, layout="expert", routing=routing)
+                there = mesh.all_to_all_dispatch(**call) if blocking else mesh.start_dispatch(**call).wait()
                 home = mesh.all_to_all_combine(there.tokens, sum=True, routing=routing)
                 same(home.output[0][0, 0, :, 0], [22 * n, 24 * n])
 
-        in_threads(work, 6)
-
-
-def test_blocking_calls_need_no_room_for_requests() -> None:
-    with LocalMesh(1, 2, max_inflight=1) as mesh:
-
-        def work(n: int) -> None:
-            for _ in range(100):
-                routing = mesh.routing()
-                there = mesh.all_to_all_dispatch(**given(n, layout="expert", routing=routing))
-                home = mesh.all_to_all_combine(there.tokens, sum=True, routing=routing)
-                same(home.output[0][0, 0, :, 0], [22 * n, 24 * n])
-
-        in_threads(work, 8)
+        in_threads(work, threads)
 
 
 def test_blocking_calls_leave_room_for_requests() -> None:
@@ -262,8 +244,7 @@ def test_blocking_calls_leave_room_for_requests() -> None:
 
 
 def test_blocking_calls_finish_the_oldest_request() -> None:
-    wrong = [E1.indices(0), E1.indices(1)]
-    wrong[0][0, 0, 0, 0] = 4
+    wrong = wrong_choice()
     with LocalMesh(1, 2) as mesh:
         requests = [mesh.start_dispatch(**given(expert_indices=wrong)), mesh.start_dispatch(**given(2))]
         for times in (3, 4, 5):

@@ -1,124 +1,174 @@
-"""sample, sample_overrides and sample_noise: numbers of any size, what is asked for, what is no number."""
+"""sample: parameters of rows in all the forms callers have them in, what is asked for, and draws without a seed."""
 
-from __future__ import annotations
-
-from typing import Any
+import importlib.util
+import warnings
 
 import numpy as np
 import pytest
 
 import switchyard
-from switchyard import Sample, sample, sample_noise, sample_overrides
 
-inf, nan = np.inf, np.nan
-SEED_12 = np.array([1.63547158, 5.14151907, 0.118143849, 0.653757691], np.float32)
+LOGITS = np.random.default_rng(3).standard_normal((3, 50)).astype(np.float32)
+PLAIN = {
+    "top_k": np.array([5, 7, 9]),
+    "top_p": np.array([0.5, 0.75, 0.9], np.float32),
+    "min_p": np.array([0.01, 0.0, 0.2], np.float32),
+    "temperature": np.array([0.5, 1, 2], np.float32),
+    "seed": np.array([1, 2, 3]),
+    "offset": np.array([4, 5, 6]),
+    "stream": np.array([0, 1, 2]),
+}
+NEEDS_TORCH = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 
-@pytest.mark.parametrize(("seed", "noise", "token"), [(1, "cdf", 2), (1, "race", 0), (12, "auto", 0), (12, "race", 2)])
-def test_seeds(seed: int, noise: Any, token: int) -> None:
-    logits = np.array([[2, 1, 0, -1]], np.float32)
-    for value in (seed, np.int32(seed), np.array([seed]), [seed]):
-        assert sample(logits, seed=value, offset=5, stream=2, noise=noise).token == [token]  # type: ignore[arg-type]
+def drawn(sample, logits, **given):
+    made = sample(logits, **{"seed": 7, **given}, logprob="final")
+    return [result.tolist() for result in (made.token, made.kept, made.logprob)]
 
 
-def test_large_seeds_differ() -> None:
+def forms(field):
+    yield PLAIN[field].tolist()
+    yield tuple(PLAIN[field].tolist())
+    yield PLAIN[field].astype(np.float64) if PLAIN[field].dtype == np.float32 else PLAIN[field].astype(np.int32)
+
+
+@pytest.mark.parametrize("field", PLAIN)
+def test_lists_tuples_and_wide_arrays(field):
+    want = drawn(switchyard.sample, LOGITS, **{field: PLAIN[field]})
+    for form in forms(field):
+        assert drawn(switchyard.sample, LOGITS, **{field: form}) == want
+
+
+@pytest.mark.parametrize("field", PLAIN)
+def test_arrays_without_dimensions(field):
+    number = PLAIN[field][1].item()
+    want = drawn(switchyard.sample, LOGITS, **{field: number})
+    assert drawn(switchyard.sample, LOGITS, **{field: np.array(number)}) == want
+
+
+NUMBERS = (0.0, -0.0, 0.1, 0.8, 1.0, 1e-46, 3.5e38, -1e39, float("inf"), float("-inf"), float("nan"))
+INTEGERS = (0, 1, -1, 7, (1 << 63) - 1, -(1 << 63))
+SEEDS = (0, 1, 7, (1 << 63) - 1, 1 << 63, (1 << 64) - 1)
+NO_SEEDS = (-1, -(1 << 63), 1 << 64, (1 << 70) + 5, -(1 << 64), 10**5000)
+
+
+@pytest.mark.parametrize("field", PLAIN)
+@pytest.mark.parametrize("library", ["numpy", pytest.param("torch", marks=NEEDS_TORCH)])
+def test_a_number_is_an_array_of_one_element(field, library):
+    sample, logits = switchyard.sample, LOGITS
+    if library == "torch":
+        import torch
+
+        import switchyard.torch as st
+
+        sample, logits = st.sample, torch.from_numpy(LOGITS)
+    real = PLAIN[field].dtype == np.float32
+    for number in NUMBERS if real else INTEGERS if field == "top_k" else SEEDS:
+        with np.errstate(over="ignore"):
+            array = np.array([number], np.float32) if real else np.array([number % (1 << 64)], np.uint64).view(np.int64)
+        results = []
+        for given in (number, array if library == "numpy" else torch.from_numpy(array)):
+            try:
+                results.append(repr(drawn(sample, logits, **{field: given})))
+            except switchyard.Error as error:
+                results.append(str(error))
+        assert results[0] == results[1], number
+    for given in () if real or field == "top_k" else NO_SEEDS:
+        for form in (given, [given] * 3):
+            with pytest.raises(ValueError, match=f"^sample: {field} is .*, want 0 to 18446744073709551615$"):
+                sample(logits, **{"seed": 7, field: form})
+    for form in (np.int64(1), np.uint8(1), *(() if library == "torch" else (np.array(1),))):
+        assert drawn(sample, logits, **{field: form}) == drawn(sample, logits, **{field: 1.0 if real else 1})
+
+
+@NEEDS_TORCH
+@pytest.mark.parametrize("field", PLAIN)
+def test_tensors(field):
+    import torch
+
+    import switchyard.torch as st
+
+    logits = torch.from_numpy(LOGITS)
+    want = drawn(switchyard.sample, LOGITS, **{field: PLAIN[field]})
+    one = drawn(switchyard.sample, LOGITS, **{field: PLAIN[field][1].item()})
+    for sample in (switchyard.sample, st.sample):
+        for form in (*forms(field), torch.tensor(PLAIN[field].tolist()), torch.tensor(PLAIN[field]).double()):
+            if isinstance(form, (list, tuple)) or (isinstance(form, torch.Tensor) and field in ("top_p", "min_p")):
+                assert drawn(sample, logits, **{field: form}) == want
+        assert drawn(sample, logits, **{field: torch.tensor(PLAIN[field][1].item())}) == one
+
+
+def test_large_seeds_differ():
     """All 64 bits of a seed count, also the upper ones."""
-    logits = np.zeros((64, 1000), np.float32)
-    drawn = {
-        np.asarray(sample(logits, seed=seed).token).tobytes()
-        for seed in (0, 1 << 32, 1 << 63, (1 << 64) - 1, (1 << 64) - 2)
-    }
-    assert len(drawn) == 5
+    seeds = (0, 1 << 32, 1 << 63, (1 << 64) - 1, (1 << 64) - 2)
+    assert len({switchyard.sample(np.zeros((64, 1000), np.float32), seed=seed).token.tobytes() for seed in seeds}) == 5
+    assert len({switchyard.sample_noise(n=4, seed=seed).tobytes() for seed in seeds}) == 5
 
 
-def test_what_is_asked_for() -> None:
+def test_what_is_asked_for():
     logits = np.zeros((2, 3), np.float32)
-    got = sample(logits)
+    got = switchyard.sample(logits)
     assert got[3:] == (None,) * 8
-    assert [a.dtype for a in got[:3]] == [np.int64, np.int32, np.uint32]  # type: ignore[union-attr]
-    out = Sample(None, None, None, np.empty((2, 3), np.float32), None, None, None)
-    again = sample(logits, top_k=1, out=out)
-    assert again is out
-    np.testing.assert_array_equal(out.masked_logits, [[0, -inf, -inf]] * 2)
+    assert [a.dtype for a in got[:3]] == [np.int64, np.int32, np.uint32]
+    out = switchyard.Sample(None, None, None, np.empty((2, 3), np.float32), None, None, None)
+    assert switchyard.sample(logits, top_k=1, out=out) is out
+    np.testing.assert_array_equal(out.masked_logits, [[0, -np.inf, -np.inf]] * 2)
 
 
+def test_what_is_no_number():
+    for wrong in (["a"], [None], [[0.5], 0.5], {}):
+        with pytest.raises(switchyard.Error, match="sample: top_p is "):
+            switchyard.sample(LOGITS, top_p=wrong, seed=1)
+        with pytest.raises(switchyard.Error, match="sample: seed is "):
+            switchyard.sample(LOGITS, seed=wrong)
+
+
+def samplers():
+    yield pytest.param(lambda **given: switchyard.sample(LOGITS, **given), id="numpy")
+    if importlib.util.find_spec("torch") is not None:
+        import torch
+
+        import switchyard.torch as st
+
+        yield pytest.param(lambda **given: st.sample(torch.from_numpy(LOGITS), **given), id="torch")
+
+
+@pytest.mark.parametrize("sample", samplers())
+@pytest.mark.parametrize("given", [{"temperature": 0.8}, {"top_p": 0.9}, {"min_p": 0.1}, {"top_k": 5}])
+def test_a_filter_without_a_seed_is_warned_of(sample, given):
+    with pytest.warns(UserWarning, match="^sample: seed is None, want a seed: .* takes the most likely token"):
+        sample(**given)
+
+
+@pytest.mark.parametrize("sample", samplers())
 @pytest.mark.parametrize(
-    ("asked", "kind", "sentence"),
+    "given",
     [
-        ({"top_k": 0.5}, TypeError, "sample: top_k is 0.5, want an integer of 64 bits, or an array"),
-        (
-            {"top_k": 1 << 63},
-            TypeError,
-            "sample: top_k is 9223372036854775808, want an integer of 64 bits, or an array",
-        ),
-        ({"top_p": "0.5"}, TypeError, "sample: top_p is '0.5', want a number, or an array"),
-        ({"top_p": "most"}, TypeError, "sample: top_p is 'most', want a number, or an array"),
-        ({"seed": 1.5}, TypeError, "sample: seed is 1.5, want an integer, or an array"),
-        ({"seed": -1}, ValueError, "sample: seed is -1, want 0 to 18446744073709551615"),
-        (
-            {"offset": [1, 1 << 64]},
-            ValueError,
-            "sample: offset is 18446744073709551616, want 0 to 18446744073709551615",
-        ),
-        ({"noise": "gumbel"}, ValueError, "sample: noise is 'gumbel', want auto, none, q, race or cdf"),
-        ({"empty_token": 1}, ValueError, "sample: empty_token is 1, want -1 or 0"),
-        ({"eps": -1.0}, ValueError, "sample: eps is -1, want a finite number of 0 or more"),
-        ({"out": Sample(*[None] * 7)}, TypeError, "sample: token is missing and so is every other output"),
+        {},
+        {"temperature": 0.8, "seed": 1},
+        {"temperature": 0.0},
+        {"top_k": 1},
+        {"top_p": 0.9, "noise": "none"},
+        {"top_p": 0.9, "candidates": True},
+        {"top_k": 5, "masked_logits": True},
     ],
 )
-def test_rejected(asked: dict[str, Any], kind: type[Exception], sentence: str) -> None:
-    with pytest.raises(kind, match=sentence) as caught:
-        sample(**({"logits": np.zeros((2, 4), np.float32)} | asked))
-    assert isinstance(caught.value, switchyard.Error)
+def test_what_is_meant_is_not_warned_of(sample, given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sample(**given)
 
 
-def test_infinite_numbers() -> None:
-    """What float32 cannot hold is an infinity, without a warning."""
-    logits = np.array([[1, 2]], np.float32)
-    assert sample(logits, temperature=1e300, seed=1).kept == [2]
-    assert sample(logits, temperature=nan).token == [1]
+@pytest.mark.skipif(importlib.util.find_spec("jax") is None, reason="jax is not installed")
+def test_a_function_that_jax_traces():
+    import jax
 
-
-def test_sample_takes_what_sample_overrides_makes() -> None:
-    logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)
-    lists = {"output_indptr": np.array([0, 3]), "output_token": np.array([3, 4, 3], np.int32)}
-    for given, want in ((lists, [[0, 1, 2, 2.5, 2.25, -1]]), ({}, logits)):
-        made = sample_overrides(logits, **given, frequency_penalty=0.25)  # type: ignore[arg-type]
-        masked = sample(logits, **made._asdict(), masked_logits=True).masked_logits
-        np.testing.assert_array_equal(masked, np.array(want, np.float32), strict=True)
-
-
-def test_a_penalty_that_is_no_number() -> None:
-    with pytest.raises(TypeError, match="sample_overrides: presence_penalty is 'some', want a number, or an"):
-        sample_overrides(np.zeros((1, 6), np.float32), presence_penalty="some")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("turns", [0, 1])
-def test_noise(turns: int) -> None:
-    got = sample_noise(n=4, seed=12, offset=5, stream=2 + (turns << 32))
-    np.testing.assert_array_equal(got, SEED_12, strict=True)
-
-
-def test_noise_of_large_seeds() -> None:
-    """All 64 bits count, in sample too."""
-    logits = np.zeros((1, 100), np.float32)
-    for seed in (0, 1 << 63, (1 << 64) - 1, (1 << 64) - 2, 1 << 32):
-        q = sample_noise(n=100, seed=seed, offset=seed, stream=7)
-        by_noise = sample(logits, q=q[None], q_order="vocab", eps=0)
-        by_seed = sample(logits, seed=seed, offset=seed, stream=7, noise="race")
-        assert by_noise.token.tolist() == by_seed.token.tolist() == [int(q.argmin())]
-
-
-@pytest.mark.parametrize(
-    ("asked", "sentence"),
-    [
-        ({"n": 2.5}, "sample_noise: n is 2.5, want an integer"),
-        ({"n": 4, "seed": 1.5}, "sample_noise: seed is 1.5, want an integer"),
-        ({"n": 4, "out": np.zeros(4)}, "sample_noise: q is f64, want f32"),
-        ({"n": 4, "seed": 1 << 64}, "sample_noise: seed is 18446744073709551616, want 0 to 18446744073709551615"),
-        ({"n": 4, "stream": -1}, "sample_noise: stream is -1, want 0 to 18446744073709551615"),
-    ],
-)
-def test_noise_rejected(asked: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(switchyard.Error, match=sentence):
-        sample_noise(**asked)
+    for call in (
+        lambda x: switchyard.sample(x).token,
+        lambda x: switchyard.moe_route(x, k=1).ids,
+        lambda x: switchyard.sample(LOGITS, top_p=x[:, 0], seed=1).token,
+    ):
+        with pytest.raises(
+            switchyard.Error, match=r"(logits|top_p) is traced by JAX, want switchyard\.jax\.(sample|moe_route), or"
+        ):
+            jax.jit(call)(jax.numpy.ones((3, 4)))

@@ -14,6 +14,7 @@ from .. import _caches
 from .._functions import operator_of
 from .._numbers import count
 from .._operator import Operator
+from .._sentences import bad
 from ..errors import Error, Status
 from ..ops.kv_ragged import read_end
 from . import _gradients, _library
@@ -44,6 +45,13 @@ def _make_writer(operator: Operator[Any]) -> Any:
         return out
 
     return write
+
+
+def _reject_missing(name: str, out: Sequence[Any]) -> None:
+    """Rejects an `out` without an array for each cache, which a schema of lists cannot do in the operator's words."""
+    for number, rows in enumerate(out):
+        if rows is None:
+            raise bad(Status.NULL, name, f"out of plane {number}" if number else "out", "is missing, want a tensor")
 
 
 def _define_gather(operator: Operator[Any]) -> Any:
@@ -111,6 +119,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
             return rows[0] if one else tuple(rows)
         if not plain:
             _library.reject_out(name, ["out"] * len(caches), tuple(to))
+            _reject_missing(name, to)
             _library.reject_tracked(name, (*values, to))
         (write if plain else into)(*values, to)
         return out if one else tuple(out)

@@ -8,19 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from mesh_examples import E1, EXAMPLES, rows
 
 from switchyard.compat import ttnn
 from switchyard.errors import Status
 
-NONE = 65535
 STALE = 777.0  # what rows hold that must not be read, or must be kept
-
-
-def rows(values: Any) -> np.ndarray:
-    """Rows of two elements (v, -v) in place of each number; None: rows nobody may read."""
-    numbers = np.array([[np.nan if v is None else v for v in np.ravel(np.array(values, object))]], np.float32)
-    shape = np.array(values, object).shape
-    return np.stack([numbers, -numbers], axis=-1).reshape(*shape, 2)
 
 
 def on(mesh: ttnn.MeshDevice, arrays: list[Any]) -> ttnn.MeshTensor:
@@ -36,7 +29,7 @@ def table(mesh: ttnn.MeshDevice, hosts: list[list[int]]) -> ttnn.MeshTensor:
 
 
 def u16(values: Any) -> np.ndarray:
-    return np.array(values, np.uint16)
+    return np.array(values, np.int64).astype(np.uint16)
 
 
 def heads(tensor: ttnn.MeshTensor) -> list[Any]:
@@ -52,86 +45,29 @@ def pair() -> ttnn.MeshDevice:
 
 
 def first_example(mesh: ttnn.MeshDevice) -> tuple[ttnn.MeshTensor, ttnn.MeshTensor, ttnn.MeshTensor]:
-    x = on(mesh, [rows([[[11, 12]]]), rows([[[21, 22]]])])
-    indices = on(mesh, [u16([[[[0, 2], [1, 0]]]]), u16([[[[3, 2], [2, 0]]]])])
-    return x, indices, table(mesh, [[0], [0], [1], [1]])
+    x, indices = (on(mesh, [of(d) for d in range(2)]) for of in (E1.given, E1.indices))
+    return x, indices, table(mesh, E1.hosts)
 
 
-METADATA = [[[[0, 2], [1, 0]], [[3, 2], [2, 0]]]]
-N = None
-
-# Mesh, devices of the experts, tokens and choices of each device, options; the tokens there and the metadata; then for
-# combine the results of the experts, options, and the rows that come back.
-EXCHANGES: dict[str, tuple[Any, ...]] = {
-    "pair": ((1, 2), [[0], [0], [1], [1]], [[[[11, 12]]], [[[21, 22]]]],
-        [[[[[0, 2], [1, 0]]]], [[[[3, 2], [2, 0]]]]], {},
-        [[[[11, 12], [0, 22]]], [[[11, 0], [21, 22]]]], METADATA,
-        [([[[[11, 12], [N, 22]], [[N, 24], [N, N]]], [[[33, N], [63, 66]], [[N, N], [84, N]]]], {},
-          [[[[11, 24]], [[33, 12]]], [[[84, 66]], [[63, 22]]]]),
-         ([[[[11, 36], [N, 22]]], [[[33, N], [147, 66]]]], {"local_reduce": True},
-          [[[[11, 0]], [[33, 36]]], [[[0, 66]], [[147, 22]]]])]),
-    "groups of axis 0": ((2, 2), [[3], [0], [1], [2]], [[[[v]]] for v in (10, 10, 20, 20)],
-        [[[[c]]] for c in ([0, 1], [0, 1], [3, 2], [3, 2])], {"cluster_axis": 0},
-        [[[[10], [0]]], [[[0], [20]]], [[[0], [20]]], [[[10], [0]]]], [[[[0, 1]], [[3, 2]]]],
-        [([[[[20], [N]]], [[[N], [60]]], [[[N], [80]]], [[[10], [N]]]], {"cluster_axis": 0},
-          [[[[a]], [[b]]] for a, b in ((0, 20), (10, 0), (80, 0), (0, 60))])]),
-    "groups of axis 1": ((2, 2), [[3], [0], [1], [2]], [[[[v]]] for v in (10, 20, 10, 20)],
-        [[[[c]]] for c in ([0, 1], [3, 2], [0, 1], [3, 2])], {"cluster_axis": 1},
-        [[[[10], [0]]], [[[0], [20]]], [[[0], [20]]], [[[10], [0]]]], [[[[0, 1]], [[3, 2]]]],
-        [([[[[20], [N]]], [[[N], [60]]], [[[N], [80]]], [[[10], [N]]]], {"cluster_axis": 1},
-          [[[[a]], [[b]]] for a, b in ((0, 20), (0, 60), (10, 0), (80, 0))])]),
-    "along the sequence": ((2, 2), [[e // 2] for e in range(8)], [[[[v]]] for v in (10, 20, 10, 20)],
-        [[[[c]]] for c in ([1, 0, 6], [3, 5, 2]) * 2], {"cluster_axis": 1, "output_concat_dim": 2},
-        [[[[10, 0]]], [[[0, 20]]], [[[0, 20]]], [[[10, 0]]]], [[[[1, 0, 6], [3, 5, 2]]]],
-        [([[[[10, N]], [[20, N]]], [[[N, 60]], [[N, 80]]], [[[N, N]], [[N, 120]]], [[[70, N]], [[N, N]]]],
-          {"cluster_axis": 1, "output_shard_dim": 2},
-          [[[[v]] for v in slots] for slots in ((20, 10, 0), (80, 0, 60), (0, 0, 70), (0, 120, 0))]),
-         ([[[[30, N]]], [[[N, 140]]], [[[N, 120]]], [[[70, N]]]],
-          {"cluster_axis": 1, "output_shard_dim": 2, "local_reduce": True},
-          [[[[v]] for v in slots] for slots in ((0, 30, 0), (0, 0, 140), (0, 0, 70), (0, 120, 0))])]),
-    "concatenated": ((1, 2), [[0], [1]], [[[[11]], [[12]]], [[[21]], [[22]]]],
-        [[[[[0]]], [[[1]]]], [[[[0]]], [[[0]]]]], {"cluster_axis": 1, "output_concat_dim": 2, "order": "concat"},
-        [[[[11, 21], [0, 22]]], [[[0, 0], [12, 0]]]], [[[[0], [0]], [[1], [0]]]],
-        [([[[[11, 21], [N, 22]]], [[[N, N], [24, N]]]], {"cluster_axis": 1, "output_shard_dim": 2, "order": "concat"},
-          [[[[11], [24]]], [[[21], [22]]]])]),
-    "flat": ((1, 2), [[0], [1]], [[[[11]], [[12]]], [[[21]], [[22]]]],
-        [[[[[0]]], [[[1]]]], [[[[0]]], [[[0]]]]], {"cluster_axis": 1, "output_concat_dim": 2, "order": "flat"},
-        [[[[11, 0], [21, 22]]], [[[0, 12], [0, 0]]]], [[[[0], [1]], [[0], [0]]]],
-        [([[[[11, N], [21, 22]]], [[[N, 24], [N, N]]]], {"cluster_axis": 1, "output_shard_dim": 2, "order": "flat"},
-          [[[[11], [24]]], [[[21], [22]]]])]),
-    "experts on several devices or none": ((1, 2), [[0, 1], [1], [], [0]], [[[[11, 12]]], [[[21, 22]]]],
-        [[[[[0, 0], [2, NONE]]]], [[[[1, 2], [3, 0]]]]], {},
-        [[[[11, 0], [0, 22]]], [[[11, 0], [21, 22]]]], [[[[0, 0], [2, NONE]], [[1, 2], [3, 0]]]],
-        [([[[[11, N], [N, 22]], [[N, N], [N, 88]]], [[[11, N], [N, 22]], [[N, N], [42, N]]]], {},
-          [[[[11, 0]], [[0, 0]]], [[[42, 88]], [[0, 22]]]]),
-         ([[[[11, N], [N, 110]]], [[[11, N], [42, 22]]]], {"local_reduce": True}, Status.ROUTING)]),
-    "no expert, and the same twice": ((1, 2), [[0], [0], [1], [1]], [[[[11, 12]]], [[[21, 22]]]],
-        [[[[[0, 0], [2, NONE]]]], [[[[NONE, NONE], [3, 0]]]]], {},
-        [[[[11, 0], [0, 22]]], [[[0, 12], [0, 22]]]], [[[[0, 0], [2, NONE]], [[NONE, NONE], [3, 0]]]],
-        [([[[[11, N], [N, 22]]] * 2, [[[N, 12], [N, 22]]] * 2], {},
-          [[[[11, 12]], [[0, 0]]], [[[0, 22]], [[0, 22]]]])]),
-}  # fmt: skip
+METADATA = E1.metadata[0]
 
 
-@pytest.mark.parametrize("name", EXCHANGES)
+@pytest.mark.parametrize("name", [name for name, example in EXAMPLES.items() if "replica" not in example.options])
 def test_exchange(name: str) -> None:
-    shape, hosts, x, choices, options, there, chosen, combines = EXCHANGES[name]
-    mesh = ttnn.open_mesh_device(ttnn.MeshShape(shape))
-    mapping = table(mesh, hosts)
-    indices = on(mesh, [u16(one) for one in choices])
-    tokens, metadata = ttnn.all_to_all_dispatch(on(mesh, [rows(one) for one in x]), indices, mapping, **options)
-    assert heads(tokens) == there
-    assert tokens.shape == tokens.shards[0].shape
-    assert [m.tolist() for m in metadata.shards] == [chosen] * len(x)
-    assert metadata.dtype == ttnn.uint16
-    for made, wanted, home in combines:
-        y = on(mesh, [rows(one) for one in made])
-        if isinstance(home, Status):
-            with pytest.raises(ttnn.SwitchyardError) as caught:
-                ttnn.all_to_all_combine(y, metadata, mapping, **wanted)
-            assert caught.value.code == home
-        else:
-            assert heads(ttnn.all_to_all_combine(y, metadata, mapping, **wanted)) == home
+    example = EXAMPLES[name]
+    mesh = ttnn.open_mesh_device(ttnn.MeshShape(example.mesh))
+    mapping = table(mesh, example.hosts)
+    x, indices, made = (
+        on(mesh, [of(d) for d in range(example.devices)])
+        for of in (example.given, example.indices, lambda d: rows(example.results[d]))
+    )
+    tokens, metadata = ttnn.all_to_all_dispatch(x, indices, mapping, **example.dispatch_options)
+    home = ttnn.all_to_all_combine(made, metadata, mapping, **example.combine_options)
+    assert (tokens.shape, tokens.dtype, metadata.dtype) == (tokens.shards[0].shape, ttnn.float32, ttnn.uint16)
+    for d in range(example.devices):
+        np.testing.assert_array_equal(tokens.shards[d], rows(example.tokens[d]), strict=True)
+        np.testing.assert_array_equal(metadata.shards[d], u16(example.metadata[d]), strict=True)
+        np.testing.assert_array_equal(home.shards[d], rows(example.output[d]), strict=True)
 
 
 def test_given_outputs_keep_what_nobody_sends(pair: ttnn.MeshDevice) -> None:

@@ -33,6 +33,12 @@ def over(mesh: ttnn.MeshDevice, array: Any, dim: int = 0, dtype: Any = None) -> 
     return ttnn.from_torch(array, dtype=dtype, device=mesh, mesh_mapper=ttnn.ShardTensorToMesh(mesh, dim=dim))
 
 
+def exchanged(mesh: ttnn.MeshDevice, x: Any, chosen: Any) -> tuple[ttnn.MeshTensor, ...]:
+    """Tokens, their choices, and the mapping of an expert on each device."""
+    hosts = np.eye(mesh.get_num_devices(), dtype=np.uint16)[None, None]
+    return over(mesh, x), over(mesh, chosen), ttnn.from_torch(hosts, device=mesh)
+
+
 # ---- Tensors and devices -----------------------------------------------------------------------------------------
 
 
@@ -58,10 +64,8 @@ def test_memory_of_devices_is_their_own(pair: ttnn.MeshDevice, kind: str) -> Non
     ttnn.to_torch(ttnn.get_device_tensors(tokens)[0])[...] = 9
     assert shown(tokens) == [[[[[0, 0]], [[0, 0]]]]] * 2
     metadata = ttnn.from_torch(array_of(kind, np.zeros((1, 2, 1, 1)), "uint16"), device=pair)
-    x = over(pair, array_of(kind, [[[[1, 2]]], [[[3, 4]]]]))
-    indices = over(pair, array_of(kind, [[[[1]]], [[[0]]]], "uint16"))
-    mapping = ttnn.from_torch(array_of(kind, np.eye(2).reshape(1, 1, 2, 2), "uint16"), device=pair)
-    ttnn.all_to_all_dispatch(x, indices, mapping, output_tensors=[tokens, metadata])  # replicated buffers
+    rows, chosen = array_of(kind, [[[[1, 2]]], [[[3, 4]]]]), array_of(kind, [[[[1]]], [[[0]]]], "uint16")
+    ttnn.all_to_all_dispatch(*exchanged(pair, rows, chosen), output_tensors=[tokens, metadata])  # replicated buffers
     assert shown(tokens) == [[[[[0, 0]], [[3, 4]]]], [[[[1, 2]], [[0, 0]]]]]
 
 
@@ -79,8 +83,7 @@ def test_submeshes() -> None:
         mesh.create_submeshes((2, 3))
     tokens = np.arange(8, dtype=np.float32).reshape(4, 1, 1, 2)
     indices = np.array([3, 2, 1, 0], np.uint16).reshape(4, 1, 1, 1)
-    mapping = ttnn.from_torch(np.eye(4, dtype=np.uint16).reshape(1, 1, 4, 4), device=part)
-    there, _ = ttnn.all_to_all_dispatch(over(part, tokens), over(part, indices), mapping, cluster_axis=1)
+    there, _ = ttnn.all_to_all_dispatch(*exchanged(part, tokens, indices), cluster_axis=1)
     assert [np.asarray(shard).reshape(4, 2)[3 - d].tolist() for d, shard in enumerate(there.shards)] == [
         [6, 7], [4, 5], [2, 3], [0, 1]]  # fmt: skip
 
@@ -119,18 +122,16 @@ def test_module_device_is_imported_by_the_vendors_name(monkeypatch: pytest.Monke
 def test_program_cache_counts(pair: ttnn.MeshDevice) -> None:
     pair.enable_program_cache()
     assert pair.num_program_cache_entries() == 0
-    tokens = over(pair, np.ones((2, 1, 1, 2), np.float32))
-    indices = over(pair, np.zeros((2, 1, 1, 1), np.uint16))
-    mapping = ttnn.from_torch(np.eye(2, dtype=np.uint16).reshape(1, 1, 2, 2), device=pair)
+    given = exchanged(pair, np.ones((2, 1, 1, 2), np.float32), np.zeros((2, 1, 1, 1), np.uint16))
     for _ in range(2):
-        there, metadata = ttnn.all_to_all_dispatch(tokens, indices, mapping)
+        there, metadata = ttnn.all_to_all_dispatch(*given)
     assert pair.num_program_cache_entries() == 1
     ttnn.apply_device_delay(pair, [[0, 0]])
     assert pair.num_program_cache_entries() == 2
     for _ in range(2):
-        back = ttnn.all_to_all_combine(there, metadata, mapping)  # its new output is cleared by another program
+        back = ttnn.all_to_all_combine(there, metadata, given[2])  # its new output is cleared by another program
     assert pair.num_program_cache_entries() == 4
-    ttnn.all_to_all_combine(there, metadata, mapping, output_tensor=back)
+    ttnn.all_to_all_combine(there, metadata, given[2], output_tensor=back)
     assert pair.num_program_cache_entries() == 5
     pair.disable_and_clear_program_cache()
     assert pair.num_program_cache_entries() == 0
@@ -153,11 +154,10 @@ def test_what_would_change_a_result_is_rejected(pair: ttnn.MeshDevice) -> None:
 
 def test_metadata_that_differs_names_the_line_to_change() -> None:
     mesh = ttnn.open_mesh_device((1, 2))
-    rows = over(mesh, np.ones((2, 2, 1, 2), np.float32))
-    mapping = ttnn.from_torch(np.eye(2, dtype=np.uint16).reshape(1, 1, 2, 2), device=mesh)
     tables = np.array([[0, 1], [1, 1]], np.uint16).reshape(2, 2, 1, 1)
+    rows, metadata, mapping = exchanged(mesh, np.ones((2, 2, 1, 2), np.float32), tables)
     with pytest.raises(ttnn.SwitchyardError) as caught:
-        ttnn.all_to_all_combine(rows, over(mesh, tables), mapping, cluster_axis=1)
+        ttnn.all_to_all_combine(rows, metadata, mapping, cluster_axis=1)
     assert caught.value.code == Status.MISMATCH
     said = str(caught.value)
     assert "expert_metadata_tensor" in said
@@ -299,8 +299,8 @@ def test_a_layer(pair: ttnn.MeshDevice) -> None:
     x = draw.integers(-8, 8, (4, 1, 1, 2)).astype(np.float32)
     chosen = np.array([[0, 1], [1, 0], [0, 1], [1, 0]], np.uint16).reshape(4, 1, 1, 2)
     weights = draw.integers(1, 4, (4, 1, 1, 2)).astype(np.float32)
-    mapping = ttnn.from_torch(np.eye(2, dtype=np.uint16).reshape(1, 1, 2, 2), device=pair)
-    there, metadata = ttnn.all_to_all_dispatch(over(pair, x), over(pair, chosen), mapping, cluster_axis=1)
+    *given, mapping = exchanged(pair, x, chosen)
+    there, metadata = ttnn.all_to_all_dispatch(*given, mapping, cluster_axis=1)
     tokens = ttnn.to_layout(ttnn.reshape(there, shape=(1, 1, 4, 2)), ttnn.TILE_LAYOUT)
     factors = over(pair, np.array([1, 2], np.float32).reshape(2, 1, 1, 1))
     out = ttnn.mul(ttnn.repeat(tokens, ttnn.Shape((1, 1, 1, 1))), factors)
@@ -318,9 +318,8 @@ def test_a_layer(pair: ttnn.MeshDevice) -> None:
 
 def test_a_trace_runs_again(pair: ttnn.MeshDevice) -> None:
     """A capture runs its operators; an execution runs them again, on what their inputs then hold."""
-    x = over(pair, np.array([[[[1.0, 2]]], [[[3, 4]]]], np.float32))
-    indices = over(pair, np.array([1, 0], np.uint16).reshape(2, 1, 1, 1))
-    mapping = ttnn.from_torch(np.eye(2, dtype=np.uint16).reshape(1, 1, 2, 2), device=pair)
+    tokens = np.array([[[[1.0, 2]]], [[[3, 4]]]], np.float32)
+    x, indices, mapping = exchanged(pair, tokens, np.array([1, 0], np.uint16).reshape(2, 1, 1, 1))
     trace = ttnn.begin_trace_capture(pair, cq_id=0)
     there, metadata = ttnn.all_to_all_dispatch(x, indices, mapping)
     doubled = ttnn.mul(there, 2.0)

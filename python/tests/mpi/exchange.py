@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from mesh_examples import EXAMPLES, rows
 
 import switchyard
-from switchyard.mesh import AllToAllCombine, AllToAllDispatch, LocalMesh, MpiMesh
+from switchyard.mesh import AllToAllDispatch, LocalMesh, MpiMesh
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size
@@ -219,55 +219,6 @@ def rejected(call: Any, *words: str) -> str:
         assert all(word in str(error) for word in words), (str(error), words)
         return str(error)
     raise AssertionError(f"was not rejected, about {words}")
-
-
-def test_one_process_is_wrong() -> None:
-    x, chosen, hosts, _ = batch(1, 1, 2, 2, 4)
-    culprit = SIZE - 1
-    good = {"input": x[RANK], "expert_indices": chosen[RANK], "expert_mapping": hosts}
-    bad_index = chosen[RANK].copy()
-    bad_index[0, 0, 0, 0] = 99
-    wrongs: list[tuple[dict[str, Any], str]] = [
-        ({"expert_indices": bad_index}, "at token 0, slot 0 is 99"),
-        ({"input": None}, "input"),
-        ({"input": "text"}, "input"),
-        ({"input": object(), "planes": [x[RANK]]}, "input"),
-        ({"input": x[RANK, 0]}, "input"),
-        ({"expert_mapping": [1, 2]}, "expert_mapping"),
-        ({"expert_mapping": hosts[:, :0]}, "expert_mapping"),
-        ({"expert_mapping": hosts + 1}, "expert_mapping"),
-        ({"layout": "spiral"}, "layout"),
-        ({"cluster_axis": "x"}, "cluster_axis"),
-        ({"num_links": "many"}, "num_links"),
-        ({"planes": 7}, "planes"),
-        ({"planes": [np.zeros((3, 1, 1, 1))]}, "planes[0]"),
-        ({"want": ["everything"]}, "want"),
-        ({"out": 5}, "out"),
-        ({"out": AllToAllDispatch(np.zeros((1, 1), np.float32))}, "tokens"),
-        ({"reuse_routing": True}, "routing"),
-    ]
-    with MpiMesh(WORLD, 1, SIZE) as mesh:
-        wanted = mesh.all_to_all_dispatch(**good)
-        for wrong, word in wrongs:
-            given = {**good, **wrong} if culprit == RANK else good
-            sentence = rejected(lambda given=given: mesh.all_to_all_dispatch(**given), word)
-            assert sentence.startswith("all_to_all_dispatch: "), sentence
-            request = mesh.start_dispatch(**given)
-            rejected(request.wait, word)
-        y = np.zeros((np.count_nonzero(hosts[:, RANK]), SIZE, 2, 5), np.float32)
-        fine = {"input": y, "expert_metadata": wanted.metadata, "expert_mapping": hosts}
-        home = mesh.all_to_all_combine(**fine)
-        for wrong, word in (
-            ({"weights": "heavy", "sum": True}, "weights"),
-            ({"input": y[..., None]}, "input"),
-            ({"order": 5}, "order"),
-            ({"out": AllToAllCombine(y)}, "output"),
-            ({"routing": mesh.routing()}, "routing"),
-        ):
-            given = {**fine, **wrong} if culprit == RANK else {**fine, "sum": "sum" in wrong}
-            rejected(lambda given=given: mesh.all_to_all_combine(**given), word)
-        same(mesh.all_to_all_combine(**fine).output, home.output)
-        same(mesh.all_to_all_dispatch(**good).tokens, wanted.tokens)
 
 
 def test_processes_disagree() -> None:

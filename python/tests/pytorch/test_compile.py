@@ -72,36 +72,24 @@ def _fresh() -> None:
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_static_shapes(backend: str) -> None:
+@pytest.mark.parametrize("shapes", ["static", "dynamic", "marked"])
+def test_graphs(shapes: str, backend: str) -> None:
+    """A graph for each size, or one for all sizes after the first."""
     counter = Counter(backend)
-    compiled = torch.compile(decode_step, backend=counter, fullgraph=True, dynamic=False)
-    check(compiled, 3)
-    check(compiled, 5)
-    assert counter.graphs == 2
-
-
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_dynamic_shapes(backend: str) -> None:
-    counter = Counter(backend)
-    compiled = torch.compile(decode_step, backend=counter, fullgraph=True, dynamic=True)
-    check(compiled, 3)
+    compiled = torch.compile(
+        decode_step, backend=counter, fullgraph=True, dynamic={"static": False, "dynamic": True}.get(shapes)
+    )
+    if shapes == "marked":
+        values = inputs(4)
+        for at in (0, 2, 3, 4):
+            torch._dynamo.mark_dynamic(values[at], 0)
+        compiled(*values)
+    else:
+        check(compiled, 3)
     once = counter.graphs  # torch may begin anew while it traces
     for count in (5, 6):
         check(compiled, count)
-    assert counter.graphs == once
-
-
-def test_marked_dimensions() -> None:
-    counter = Counter("aot_eager")
-    compiled = torch.compile(decode_step, backend=counter, fullgraph=True)
-    values = inputs(4)
-    for at in (0, 2, 3, 4):
-        torch._dynamo.mark_dynamic(values[at], 0)
-    compiled(*values)
-    once = counter.graphs
-    for count in (3, 5, 6):
-        check(compiled, count)
-    assert counter.graphs == once
+    assert counter.graphs == (3 if shapes == "static" else once)
 
 
 @pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="inductor needs a C++ compiler")

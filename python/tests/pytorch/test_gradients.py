@@ -1,4 +1,4 @@
-"""Gradients: to the bit by formulas in the library's arithmetic, and beside the same layers in plain torch."""
+"""Gradients: to the bit by formulas in the library's arithmetic, and where there are none. test_layer.py trains."""
 
 from __future__ import annotations
 
@@ -108,27 +108,16 @@ def test_inputs_that_are_not_contiguous() -> None:
 
 
 def test_nothing_to_route() -> None:
-    tokens, probs = leaf(rand(0, 3)), leaf(rand(0, 3))
-    rows = st.moe_permute(tokens, MAP[:0], probs, num_out_tokens=0)
-    back = st.moe_unpermute(rows.permuted_tokens, rows.sorted_indices, MAP[:0], probs)
-    (back.sum() + rows.permuted_probs.sum()).backward()
-    assert tokens.grad.shape == (0, 3) and probs.grad.shape == (0, 3)
-    tokens = leaf(rand(4, 3))
-    st.moe_permute(tokens, MAP & False, num_out_tokens=8).permuted_tokens.sum().backward()
-    same(tokens.grad, torch.zeros(4, 3))
-    tokens = leaf(rand(4, 3))
-    st.moe_permute(tokens, MAP, num_out_tokens=3).permuted_tokens.sum().backward()  # room for no row
-    same(tokens.grad, torch.zeros(4, 3))
-    empty = leaf(rand(0, 3))
-    made = st.moe_permute_ids(empty, IDS[:0])
-    st.moe_unpermute_ids(made.permuted_tokens, made.sorted_indices).sum().backward()
-    assert empty.grad.shape == (0, 3)
-    none = leaf(rand(0, 4))
-    st.moe_dispatch(i32(), i32(), none, num_experts=2, capacity=0).sum().backward()
-    assert none.grad.shape == (0, 4)
-    rows = leaf(rand(4, 3))
-    st.moe_combine(i32(), i32(), rows, num_experts=2, capacity=2).sum().backward()
-    same(rows.grad, torch.zeros(4, 3))
+    """Rows without a gradient, in calls that are not empty."""
+    for call in (
+        lambda x: st.moe_permute(x, MAP & False, num_out_tokens=8).permuted_tokens,
+        lambda x: st.moe_permute(x, MAP, num_out_tokens=3).permuted_tokens,  # room for no row
+        lambda x: st.moe_combine(i32(), i32(), x, num_experts=2, capacity=2),
+        lambda x: st.moe_dispatch(i32(-1, 2, -1, 2), i32(0, 0, 1, 1), x, num_experts=2, capacity=2),
+    ):
+        x = leaf(rand(4, 3))
+        call(x).sum().backward()
+        same(x.grad, torch.zeros(4, 3))
 
 
 def empty_calls(t: int, h: int, k: int) -> dict[str, Any]:
@@ -200,43 +189,7 @@ def test_weights_of_integer_tokens_have_a_gradient() -> None:
     assert torch.equal(probs.grad, MAP.float())
 
 
-# The same operators in plain torch, with autograd of its own.
-
-
-def torch_permute(tokens: Any, probs: Any, routing_map: Any) -> Any:
-    experts, token = routing_map.t().nonzero(as_tuple=True)
-    return tokens[token], probs[token, experts], experts, token
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_layer_beside_plain_torch(seed: int) -> None:
-    """Route, permute, experts, unpermute.
-
-    float32 in both, but torch multiplies and adds in orders of its own, so the last bits differ: sums of up to 16
-    products of numbers around 1, of which a relative error of 2**-20 is more than every rounding together.
-    """
-    torch.manual_seed(seed)
-    count, width, experts, k = 13, 16, 5, 2
-    x, router, weight = (torch.randn(s) for s in ((count, width), (width, experts), (experts, width, width)))
-    routing_map = st.moe_route(x @ router, k=k).routing_map
-    results = []
-    for ours in (True, False):
-        leaves = [leaf(t) for t in (x, router, weight)]
-        tokens, gate, matrices = leaves
-        probs = torch.where(routing_map, (tokens @ gate).softmax(-1), 0)
-        if ours:
-            made = st.moe_permute(tokens, routing_map, num_out_tokens=count * k)
-            parts = made.permuted_tokens.split(made.expert_counts.tolist())
-            rows = torch.cat([part @ matrix for part, matrix in zip(parts, matrices, strict=True)])
-            out = st.moe_unpermute(rows.tanh(), made.sorted_indices, routing_map, probs)
-        else:
-            rows, weights, owner, token = torch_permute(tokens, probs, routing_map)
-            rows = torch.bmm(rows.unsqueeze(1), matrices[owner]).squeeze(1).tanh() * weights.unsqueeze(1)
-            out = torch.zeros_like(tokens).index_add(0, token, rows)
-        (out * out.detach().roll(1, 0)).sum().backward()
-        results.append([out.detach(), *(t.grad for t in leaves)])
-    for got, want in zip(*results, strict=True):
-        assert (got - want).abs().max() <= 2**-20 * want.abs().max() * 4
+# Transformations of torch.func.
 
 
 def through_map(x: Any, p: Any) -> Any:
@@ -319,19 +272,31 @@ def test_double_backward_that_has_a_formula_is_right() -> None:
     torch.testing.assert_close(second, (2 * gates.detach() ** 2).unsqueeze(1).expand(5, 4), rtol=2**-20, atol=0)
 
 
-@pytest.mark.parametrize(
-    "name, use",
-    [
-        ("moe_route", lambda x: st.moe_route(x, k=2).weights),
-        ("moe_route", lambda x: st.moe_route(x, k=2).probs),
-        ("sample", lambda x: st.sample(x, logprob="raw").logprob),
-        ("sample", lambda x: st.sample(x, masked_logits=True).masked_logits),
-        ("kv_gather", lambda x: st.kv_gather(x, torch.tensor([1, 0]), i32(0, 1), block_size=2)),
-        ("kv_ragged", lambda x: st.kv_ragged(x, torch.tensor([0, 2]), i32(0, 1), block_size=2)),
-        ("local_reduce", lambda x: st.local_reduce(x.view(1, 4, 3), i32(0, 0, 0, 0).view(4, 1), hosts())),
-        ("moe_dispatch_grad_gate", lambda x: st.moe_dispatch_grad_gate(*gate_grad_of(x), num_experts=1, capacity=4)),
-    ],
-)
+# Operators without a gradient, and calls that would end one in memory of the caller.
+LOST = [
+    ("moe_route", lambda x: st.moe_route(x, k=2).weights),
+    ("moe_route", lambda x: st.moe_route(x, k=2).probs),
+    ("sample", lambda x: st.sample(x, logprob="raw").logprob),
+    ("sample", lambda x: st.sample(x, masked_logits=True).masked_logits),
+    ("kv_gather", lambda x: st.kv_gather(x, torch.tensor([1, 0]), i32(0, 1), block_size=2)),
+    ("kv_ragged", lambda x: st.kv_ragged(x, torch.tensor([0, 2]), i32(0, 1), block_size=2)),
+    ("local_reduce", lambda x: st.local_reduce(x.view(1, 4, 3), i32(0, 0, 0, 0).view(4, 1), hosts())),
+    ("moe_dispatch_grad_gate", lambda x: st.moe_dispatch_grad_gate(*gate_grad_of(x), num_experts=1, capacity=4)),
+]
+ENDING = [
+    ("kv_scatter", lambda x: st.kv_scatter(torch.zeros(4, 3), x, torch.arange(4))),
+    ("kv_scatter", lambda x: st.kv_scatter([torch.zeros(4, 3)], [x], torch.arange(4))),
+    ("kv_blocks", lambda x: st.kv_blocks(torch.tensor([[0, 1]]), src=x, dst=torch.zeros(4, 3), block_size=2)),
+    ("moe_unpermute", lambda x: st.moe_unpermute(x, i32(0, 1, 2, 3), num_tokens=4, out=torch.zeros(4, 3))),
+]
+FLOWING = [
+    ("moe_permute", lambda x: st.moe_permute(x, MAP, num_out_tokens=8).permuted_tokens),
+    ("moe_reorder_chunks", lambda x: st.moe_reorder_chunks(x, torch.tensor([[4]])).reordered_rows),
+    ("moe_dispatch", lambda x: st.moe_dispatch(*at_expert(torch.zeros(4, 3)), num_experts=1, capacity=4, out=x)),
+]
+
+
+@pytest.mark.parametrize(("name", "use"), LOST)
 def test_no_gradient_is_lost_in_silence(name: str, use: Any) -> None:
     x = leaf(rand(4, 3))
     made = use(x)
@@ -343,12 +308,28 @@ def test_no_gradient_is_lost_in_silence(name: str, use: Any) -> None:
         torch.func.grad(lambda x: use(x).sum())(x.detach())
 
 
+@pytest.mark.parametrize(("name", "use"), [*LOST, *ENDING, *FLOWING])
+def test_forward_mode_is_rejected(name: str, use: Any) -> None:
+    """It would give tangents of 0."""
+    said = f"{name}: a tensor is a dual tensor of torch.autograd.forward_ad, want reverse mode"
+    with torch.autograd.forward_ad.dual_level():
+        with pytest.raises(NotImplementedError, match=said):
+            use(torch.autograd.forward_ad.make_dual(rand(4, 3), rand(4, 3)))
+        use(rand(4, 3))  # plain tensors pass
+    with pytest.raises(NotImplementedError, match=said):
+        torch.func.jvp(use, (rand(4, 3),), (rand(4, 3),))
+
+
+def at_expert(x: Any) -> Any:
+    return i32(0, 0, 0, 0), i32(0, 1, 2, 3), x
+
+
 def hosts() -> Any:
     return torch.ones(1, 1, dtype=torch.uint16)
 
 
 def gate_grad_of(x: Any) -> Any:
-    return i32(0, 0, 0, 0), i32(0, 1, 2, 3), x, torch.ones(4, 3)
+    return *at_expert(x), torch.ones(4, 3)
 
 
 def test_choices_of_tensors_that_require_a_gradient() -> None:
@@ -361,18 +342,10 @@ def test_choices_of_tensors_that_require_a_gradient() -> None:
     assert x.grad is not None
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda x: st.kv_scatter(torch.zeros(4, 3), x, torch.arange(4)),
-        lambda x: st.kv_scatter([torch.zeros(4, 3)], [x], torch.arange(4)),
-        lambda x: st.kv_blocks(torch.tensor([[0, 1]]), src=x, dst=torch.zeros(4, 3), block_size=2),
-        lambda x: st.moe_unpermute(x, i32(0, 1, 2, 3), num_tokens=4, out=torch.zeros(4, 3)),
-    ],
-)
-def test_gradients_that_would_end_in_place_are_rejected(use: Any) -> None:
+@pytest.mark.parametrize(("name", "use"), ENDING)
+def test_gradients_that_would_end_in_place_are_rejected(name: str, use: Any) -> None:
     x = leaf(rand(4, 3))
-    with pytest.raises(switchyard.Error, match="requires a gradient, which would end in memory"):
+    with pytest.raises(switchyard.Error, match=f"{name}: .* requires a gradient, which would end in memory"):
         use(x)
     with torch.no_grad():
         use(x)

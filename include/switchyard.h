@@ -205,10 +205,9 @@ typedef struct sy_ctx_options {
 
 /*
  * Creates a context; `options` may be NULL. A context may be used by one thread at a time; contexts are independent of
- * each other, so create one per thread to call from many. A call of an operator needs at most 16 KB of stack when it runs
- * on one thread, so fibers and small threads can make it; worker threads have stacks of their own, or the pool's. They
- * start when a call first needs them, and end with the context; where the system refuses one, calls run on fewer. On failure
- * *ctx is NULL. A context that a forked child inherits runs on one thread there, or on the caller's pool.
+ * each other. A call of an operator needs at most 16 KB of stack when it runs on one thread. Worker threads start when a
+ * call first needs them, and end with the context; where the system refuses one, calls run on fewer. A context that a
+ * forked child inherits runs on one thread there, or on the caller's pool. On failure *ctx is NULL.
  * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa); UNSUPPORTED (isa
  * known but not available on this CPU or in this build); NOMEM.
  */
@@ -280,9 +279,9 @@ SY_API sy_status sy_ctx_set_workspace(sy_ctx *ctx, void *data, size_t bytes);
 SY_API sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads);
 
 /*
- * Calls task(data, i) once for every i in [0, n_tasks) on the threads of the context, or on its pool, and returns when all have
- * ended: for work of the caller between calls, so that no second pool competes for the CPUs. Tasks must not use the context.
- * Returns SY_OK; NULL (ctx or task); VALUE (n_tasks < 0, or more than sy_ctx_threads).
+ * Calls task(data, i) once for every i in [0, n_tasks) on the threads of the context, or on its pool, and returns when all
+ * have ended: for work of the caller between calls. Tasks must not use the context. Returns SY_OK; NULL (ctx or task);
+ * VALUE (n_tasks < 0, or more than sy_ctx_threads).
  */
 SY_API sy_status sy_ctx_parallel(sy_ctx *ctx, int n_tasks, void (*task)(void *data, int index), void *data);
 
@@ -294,11 +293,10 @@ SY_API const char *sy_isa_name(int i);
 
 /*
  * A context that was created for a CUDA device runs calls whose tensors are on that device there, and calls on CPU memory
- * as before. Where the tensors are decides; a call with both is rejected with DEVICE. A call on the device returns once its
- * kernels are in the stream. Contents are validated there: after bad contents no byte of any output of the call is written,
- * in stream order and inside CUDA graphs too, and the work of later calls is skipped until the fault has been read:
- * sy_ctx_sync, or the next call that finds it, returns its status, with the sentence and numbers the CPU gives. With
- * `synchronous` every call waits and returns its own status.
+ * as before; a call with both is rejected with DEVICE. A call on the device returns once its kernels are in the stream.
+ * Contents are validated there: after bad contents no byte of any output of the call is written, inside CUDA graphs too,
+ * and the work of later calls is skipped until the fault has been read: sy_ctx_sync, or the next call that finds it,
+ * returns its status, with the sentence and numbers the CPU gives. With `synchronous` every call waits for its own status.
  */
 
 /* Calls from now on run in this stream, a cudaStream_t; NULL: the default stream. They share scratch memory with earlier
@@ -1097,11 +1095,10 @@ typedef struct sy_kv_format {
 static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format);
 
 /*
- * A further plane of a cache: a tensor with as many rows, found by the same slots, and its dense rows. Keys and
- * values, latent and rope parts, scales, several layers: slots are validated and translated once, and the rows of all
- * planes are copied. Planes have their own types, widths and strides, and may be parts of one tensor as long as no
- * byte that is written belongs to another tensor of the call. The struct may grow at its end, so an array of planes goes
- * with the size of one, sizeof(sy_kv_plane), in plane_bytes.
+ * A further plane of a cache: a tensor with as many rows, found by the same slots, and its dense rows: keys and values,
+ * latent and rope parts, scales, several layers. Planes have their own types, widths and strides, and may be parts of one
+ * tensor as long as no byte that is written belongs to another tensor of the call. The struct may grow at its end, so an
+ * array of planes goes with the size of one, sizeof(sy_kv_plane), in plane_bytes.
  */
 typedef struct sy_kv_plane {
     const DLTensor *cache;
@@ -1632,9 +1629,8 @@ SY_API bool sy_comm_shares_device_memory(const sy_comm *comm);  /* whether those
 /*
  * Memory for tensors that the other processes can read in place: the input of an exchange in such memory is not copied
  * before it is sent. Memory is shared only when all processes of the mesh are on one machine; otherwise this is ordinary
- * memory. Collective: all processes call it in the same order, each with the size that it needs. 64-byte aligned, contents
- * unspecified. Freeing takes what sy_comm_alloc returned in the same call of all processes; NULL is allowed where all pass
- * it. Both return, the same in all processes, SY_OK; NULL; NOMEM; STATE (a request is open, or data is not such memory);
+ * memory. Collective: each process with the size that it needs. 64-byte aligned, contents unspecified. Freeing takes what
+ * sy_comm_alloc returned in the same call of all processes; NULL is allowed where all pass it. Both return, the same in all processes, SY_OK; NULL; NOMEM; STATE (a request is open, or data is not such memory);
  * MISMATCH (the processes make different calls or free different memory); COMM; TIMEOUT.
  */
 SY_API sy_status sy_comm_alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data);
@@ -1657,10 +1653,8 @@ SY_API sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes);
  */
 SY_API sy_status sy_comm_reject(sy_ctx *ctx, sy_comm *comm, sy_status status, const char *sentence);
 
-/*
- * Where the tokens of one dispatch were sent: the indices of the group and the hosts of all experts. A dispatch fills it,
- * combines take it in place of metadata and mapping, many of them, until it is filled again or destroyed.
- */
+/* Where the tokens of one dispatch were sent: the indices of the group and the hosts of all experts. A dispatch fills it,
+   combines take it in place of metadata and mapping. */
 SY_API sy_status sy_routing_create(sy_ctx *ctx, sy_comm *comm, sy_routing **routing);
 SY_API void sy_routing_destroy(sy_routing *routing);
 

@@ -81,6 +81,9 @@ sy_status syi_fail_with(sy_ctx *ctx, sy_status status, sy_fault_code code, const
 sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const char *format, ...)
     SYI_PRINTF(4, 5);
 
+/* What a backend could not do: its sentence. */
+sy_status syi_fail_backend(sy_ctx *ctx, sy_status status, const char *argument);
+
 /* For backends: keeps a fault of contents in the context and returns its status. The sentence is made by the layer that
    called the backend. */
 sy_status syi_reject(sy_ctx *ctx, enum syi_bad bad, int64_t batch, int64_t position, int64_t value,
@@ -151,6 +154,9 @@ static inline size_t syi_align(size_t bytes)
 size_t syi_size_add(size_t a, size_t b);
 size_t syi_size_mul(size_t a, size_t b);
 
+/* Where a struct of a caller whose header is newer sets a field that this library, which knows so many bytes, does not; `bytes`: nowhere. */
+size_t syi_unknown_field(const void *data, size_t bytes, size_t known);
+
 /* ---- Scratch memory ---------------------------------------------------------------------------------- */
 
 /* Makes the scratch of the context at least `bytes` long, when it is its own; NOMEM with a sentence otherwise. */
@@ -164,6 +170,10 @@ static inline sy_status syi_workspace(sy_ctx *ctx, size_t bytes, void **data)
     return st;
 }
 void syi_workspace_free(sy_ctx *ctx);
+
+/* What a caller has who gives no allocator. */
+void *syi_default_alloc(void *user, size_t bytes);
+void syi_default_dealloc(void *user, void *ptr);
 
 /*
  * Cuts pieces off the scratch memory of a call, each aligned to SYI_ALIGN. Without a base it only measures:

@@ -109,6 +109,18 @@ SYI_BOTH static inline uint8_t syi_f32_to_i8(float value)
     return (uint8_t)(value == value ? code : 0u);
 }
 
+/* The largest number of a type. */
+SYI_BOTH static inline float syi_code_most(enum syi_code code)
+{
+    return code == SYI_CODE_E4M3 ? 448.0f : code == SYI_CODE_E5M2 ? 57344.0f : 127.0f;
+}
+
+/* Of the bits of a magnitude; infinity counts as FLT_MAX. */
+SYI_BOTH static inline float syi_finite_magnitude(uint32_t bits)
+{
+    return syi_f32_from_bits(bits < 0x7f800000u ? bits : 0x7f7fffffu);
+}
+
 SYI_BOTH static inline uint8_t syi_f32_to_code(enum syi_code code, float value)
 {
     return code == SYI_CODE_E4M3   ? syi_f32_to_e4m3(value)

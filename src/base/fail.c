@@ -108,6 +108,11 @@ sy_status syi_fail(sy_ctx *ctx, sy_status status, const char *argument, const ch
     return status;
 }
 
+sy_status syi_fail_backend(sy_ctx *ctx, sy_status status, const char *argument)
+{
+    return syi_fail(ctx, status, argument, "%s", ctx->backend_error);
+}
+
 sy_status syi_reject(sy_ctx *ctx, enum syi_bad bad, int64_t batch, int64_t position, int64_t value,
                      int64_t limit)
 {

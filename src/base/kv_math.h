@@ -218,12 +218,9 @@ SYI_BOTH static inline uint32_t syi_kv_magnitude(float x)
 /* The bits that are stored as the scale for a largest magnitude. */
 SYI_BOTH static inline uint32_t syi_kv_scale_bits(const struct syi_kv_codec *codec, uint32_t magnitude)
 {
-    const float amax = syi_f32_from_bits(magnitude < 0x7f800000u ? magnitude : 0x7f7fffffu); /* FLT_MAX */
-    const float most = codec->code == SYI_CODE_E4M3   ? 448.0f
-                       : codec->code == SYI_CODE_E5M2 ? 57344.0f
-                                                      : 127.0f;
+    const float amax = syi_finite_magnitude(magnitude);
     const float least = codec->e8m0 ? 1e-4f : codec->code == SYI_CODE_I8 ? 1e-8f : 0.0f;
-    const float scale = (amax > least ? amax : least) / most;
+    const float scale = (amax > least ? amax : least) / syi_code_most(codec->code);
     const uint32_t bits = syi_f32_bits(scale);
     if (codec->e8m0) /* the least power of two that is not below it */
         return (bits >> 23) + ((bits & 0x7fffffu) != 0);

@@ -3,6 +3,16 @@
  */
 #include "base/base.h"
 
+#include <stdlib.h>
+
+size_t syi_unknown_field(const void *data, size_t bytes, size_t known)
+{
+    size_t i = known;
+    while (i < bytes && ((const unsigned char *)data)[i] == 0)
+        i++;
+    return i < bytes ? i : bytes;
+}
+
 size_t syi_size_add(size_t a, size_t b)
 {
     return a > SIZE_MAX - b ? SIZE_MAX : a + b;
@@ -12,6 +22,18 @@ size_t syi_size_mul(size_t a, size_t b)
 {
     size_t product;
     return __builtin_mul_overflow(a, b, &product) ? SIZE_MAX : product;
+}
+
+void *syi_default_alloc(void *user, size_t bytes)
+{
+    (void)user;
+    return malloc(bytes);
+}
+
+void syi_default_dealloc(void *user, void *ptr)
+{
+    (void)user;
+    free(ptr);
 }
 
 void syi_workspace_free(sy_ctx *ctx)

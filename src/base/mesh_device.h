@@ -17,9 +17,16 @@ struct syi_a2a_device {
     int64_t first, n_tokens;      /* its tokens among those of all devices */
     int64_t before, group_tokens; /* tokens of the positions before it, of its group */
     int64_t table_first;          /* combine: rows of the tables of choices of the devices before */
-    int64_t room;                 /* rows of `to` of a dispatch, of `from` of a combine */
+    int64_t capacity;             /* rows of `to` of a dispatch, of `from` of a combine */
     sy_type weight_type;
     int group, position;
+};
+
+/* Rows of a device in the layout of a call, where they depend on choices. With expert_rows an expert, or a pair, may have more than
+   these: then its number, and `rows` are its own. */
+struct syi_row_count {
+    int64_t rows;
+    int64_t overfull; /* -1: none */
 };
 
 struct syi_a2a_plan {
@@ -27,8 +34,8 @@ struct syi_a2a_plan {
     sy_mesh mesh;
     sy_axis axis;
     int n_devices, n_positions, n_groups;
-    int own; /* -1: all devices are here; else the one whose outputs are written. Its faults are not reported: `told` has
-                what they follow from */
+    int own; /* -1: all devices are here; else the one whose outputs are written. Its faults are not reported: its
+                row counts have what they follow from */
     int64_t n_tokens;   /* of all devices */
     int64_t interleave; /* as in struct syi_token_order */
     int64_t n_slots, n_experts, align, expert_rows, hidden;
@@ -38,53 +45,37 @@ struct syi_a2a_plan {
     sy_type index_type, type;
     sy_a2a_layout layout;
     bool strict, zero, local_reduce, sum;
-    bool routed; /* the choices are those of `there` */
+    bool routed; /* the choices are those of the routing */
     int n_planes;
     size_t row_bytes[SY_A2A_MAX_PLANES];
     /* `given`: from[0] of a dispatch has rows of numbers, and the run sets it and the last to codes and scales; a combine has those */
     struct syi_row_codes_plan codes;
     struct syi_a2a_device *device; /* [D] */
     const int32_t *local;          /* [D*E] place of an expert on a device, -1: not there; not with a rule */
-    uint64_t number;               /* of the dispatch that fills, or filled, `there` */
-    int64_t
-        *need; /* NULL, or [D]: rows of every device in this layout, for the host once the work has ended */
+    uint64_t number;               /* of the dispatch that fills, or filled, the routing */
+    struct syi_row_count *need;    /* NULL, or [D]: of every device, for the host once the work has ended */
 };
 
-/* What `told` has for a device on which an expert, or a pair, has more rows than expert_rows: which, and how many. */
-SYI_BOTH static inline int64_t syi_told_overfull(int64_t expert, int64_t rows)
+/* What a routing keeps for the host, in its memory: [D] row counts follow, not of PADDED. */
+struct syi_row_counts {
+    uint64_t number;        /* of the dispatch, which the host writes before it is queued */
+    struct syi_found found; /* what is wrong with the choices of all processes */
+};
+
+SYI_BOTH static inline struct syi_row_count *syi_row_counts_of(struct syi_row_counts *counts)
 {
-    return -1 - (expert << 31 | rows);
+    return (struct syi_row_count *)(counts + 1);
 }
 
-SYI_BOTH static inline bool syi_is_overfull(int64_t told, int64_t *expert, int64_t *rows)
-{
-    *expert = (-1 - told) >> 31;
-    *rows = (-1 - told) & INT32_MAX;
-    return told < 0;
-}
-
-/* What is wrong with the choices of all processes, behind the rows of n devices in `told`. */
-SYI_BOTH static inline struct syi_found *syi_told_found(int64_t *told, int n)
-{
-    return (struct syi_found *)(told + n);
-}
-
-/* Behind that: the number of the dispatch, which the host writes. */
-SYI_BOTH static inline uint64_t *syi_told_number(int64_t *told, int n)
-{
-    return (uint64_t *)(syi_told_found(told, n) + 1);
-}
-
-/* What a device knows of a routing, in its memory. It outlives the context that made it, and grows. */
-struct syi_there {
+/* What a device keeps of a routing, in its memory. It outlives the context that made it, and grows. */
+struct syi_device_routing {
     void *data;
     size_t bytes;
     int ordinal;           /* of the device of `data` */
     struct syi_kept *kept; /* memory before it grew, or was made on another device: graphs may use it */
-    int64_t *told;         /* NULL, or in memory of the host: rows of every device, when a dispatch of one
-                              process has ended, or syi_told_overfull; not of PADDED. Then syi_told_found */
-    int n_told;            /* devices it has room for */
-    void *graphs;          /* of calls of one process that filled it; NULL: none yet */
+    struct syi_row_counts *row_counts; /* NULL, or written when a dispatch of one process has ended */
+    int n_row_counts;                  /* devices it has capacity for */
+    void *graphs;                      /* of calls of one process that filled it; NULL: none yet */
     const struct syi_mesh_device *by;
 };
 
@@ -105,13 +96,13 @@ struct syi_mesh_device {
     /* Whether it can run calls of this size. */
     bool (*can)(const struct syi_a2a_plan *plan);
 
-    /* Queues the exchange. Contents are validated there, and faults reported as for all operators of a device. there NULL: the
-       routing is not kept. A failure leaves its sentence in ctx->backend_error. */
-    sy_status (*run)(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_there *there);
-    void (*forget)(struct syi_there *there);
+    /* Queues the exchange. Contents are validated there, and faults reported as for all operators of a device. routing NULL: it
+       is not kept. A failure leaves its sentence in ctx->backend_error. */
+    sy_status (*run)(sy_ctx *ctx, const struct syi_a2a_plan *plan, struct syi_device_routing *routing);
+    void (*forget)(struct syi_device_routing *routing);
 
-    /* Choices that a dispatch left there, to CPU memory: `runs` times `run` tokens from `first` on, `stride` tokens apart at `to`. */
-    sy_status (*fetch)(sy_ctx *ctx, const struct syi_there *there, const struct syi_a2a_plan *plan,
+    /* Choices of a routing, to CPU memory: `runs` times `run` tokens from `first` on, `stride` tokens apart at `to`. */
+    sy_status (*fetch)(sy_ctx *ctx, const struct syi_device_routing *routing, const struct syi_a2a_plan *plan,
                        int64_t first, int64_t run, int64_t runs, int32_t *to, int64_t stride);
 
     /* Something captures the stream of the context. */

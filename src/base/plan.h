@@ -363,12 +363,12 @@ SYI_BOTH static inline bool syi_kv_lists(const struct syi_kv_table *table)
     return table->indptr.rows.data != NULL;
 }
 
-/* Which slots a call means: positions of sequences, and the table that says where their blocks are. */
 /* Tokens dealt out to ranks in runs; world <= 1: all are here. */
 struct syi_kv_share {
     int64_t world, rank, run;
 };
 
+/* Which slots a call means: positions of sequences, and the table that says where their blocks are. */
 struct syi_kv_pages {
     int64_t batch, k;
     struct syi_rows indices;

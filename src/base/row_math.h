@@ -18,11 +18,6 @@ SYI_BOTH static inline bool syi_row_divides(const struct syi_row_codes_plan *p)
     return !p->e8m0 && p->code_math == SY_CODE_MATH_DIV;
 }
 
-SYI_BOTH static inline float syi_code_most(enum syi_code code)
-{
-    return code == SYI_CODE_E4M3 ? 448.0f : code == SYI_CODE_E5M2 ? 57344.0f : 127.0f;
-}
-
 /* The byte of a power of two, 2^-127 to 2^127. For the least one not below u, subnormal numbers up to 2^-127 are 0. */
 SYI_BOTH static inline uint32_t syi_row_e8m0(const struct syi_row_codes_plan *p, float a, float most)
 {
@@ -41,7 +36,7 @@ SYI_BOTH static inline uint32_t syi_row_e8m0(const struct syi_row_codes_plan *p,
 SYI_BOTH static inline struct syi_row_scale syi_row_scale_of(const struct syi_row_codes_plan *p,
                                                              uint32_t magnitude)
 {
-    const float amax = syi_f32_from_bits(magnitude < 0x7f800000u ? magnitude : 0x7f7fffffu); /* FLT_MAX */
+    const float amax = syi_finite_magnitude(magnitude);
     const float a = amax > p->a_min ? amax : p->a_min, most = syi_code_most(p->code);
     struct syi_row_scale scale;
     if (p->e8m0) {

@@ -47,7 +47,7 @@ sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, s
 struct syi_a2a_replicas {
     struct syi_a2a_pairs pairs;
     struct syi_a2a_hosts hosts;
-    uint32_t *turn; /* scratch [E] */
+    uint32_t *served; /* scratch [E]: choices of each expert so far */
 };
 
 void syi_a2a_replicas_take(struct syi_arena *arena, struct syi_a2a_replicas *replicas, int64_t n_experts,

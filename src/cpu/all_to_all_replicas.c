@@ -12,7 +12,7 @@ void syi_a2a_replicas_take(struct syi_arena *arena, struct syi_a2a_replicas *rep
     replicas->pairs.n_groups = n_groups;
     replicas->pairs.begin = syi_take(arena, syi_size_mul(begins, sizeof *replicas->pairs.begin));
     replicas->pairs.device = syi_take(arena, syi_size_mul(most, sizeof *replicas->pairs.device));
-    replicas->turn = syi_take(arena, syi_size_mul(experts, sizeof *replicas->turn));
+    replicas->served = syi_take(arena, syi_size_mul(experts, sizeof *replicas->served));
     hosts->local = syi_take(arena, syi_size_mul(most, sizeof *hosts->local));
     hosts->first = syi_take(arena, syi_size_mul(syi_size_add(most, 1), sizeof *hosts->first));
     hosts->n_devices = n_devices;
@@ -52,13 +52,13 @@ void syi_a2a_serve(const struct syi_a2a_replicas *replicas, int64_t n_experts, s
                    const struct syi_a2a_group *group, int32_t *choice)
 {
     const struct syi_token_order *order = &group->order;
-    memset(replicas->turn, 0, (size_t)n_experts * sizeof *replicas->turn);
+    memset(replicas->served, 0, (size_t)n_experts * sizeof *replicas->served);
     for (int p = 0; p < order->n_positions; p++)
         for (int64_t i = order->first[p]; i < order->first[p + 1]; i++) {
             int32_t *row = choice + syi_tau(order, p, i - order->first[p]) * group->n_slots;
             for (int64_t k = 0; k < group->n_slots; k++)
                 if (row[k] >= 0)
                     row[k] = syi_pair_of(rule, &replicas->pairs, group->mesh, group->axis, row[k],
-                                         group->index, p, (uint32_t)i, replicas->turn[row[k]]++);
+                                         group->index, p, (uint32_t)i, replicas->served[row[k]]++);
         }
 }

@@ -29,7 +29,7 @@ static struct scratch lay_out(const sy_ctx *ctx, const struct syi_local_reduce_p
     s.counts = syi_take(arena, syi_size_mul(experts, sizeof *s.counts));
     s.next = syi_take(arena, syi_size_mul(experts + 1, sizeof *s.next));
     s.sums = syi_take(arena, syi_a2a_add_scratch(ctx, p->n_slots));
-    s.replicas = (struct syi_a2a_replicas){.turn = NULL};
+    s.replicas = (struct syi_a2a_replicas){.served = NULL};
     if (p->rule.replica != SY_A2A_REPLICA_ALL)
         syi_a2a_replicas_take(arena, &s.replicas, p->n_experts, p->n_devices,
                               p->n_devices / syi_group_size(p->mesh, p->axis));
@@ -64,7 +64,7 @@ static void keep_served(const struct syi_local_reduce_plan *p, struct scratch *s
     const struct syi_a2a_pairs *pairs = &s->replicas.pairs;
     const int group = syi_group_of(p->mesh, p->axis, p->device);
     syi_a2a_read_replicas(&s->replicas, &s->hosts, p->mesh, p->axis);
-    memset(s->replicas.turn, 0, (size_t)p->n_experts * sizeof *s->replicas.turn);
+    memset(s->replicas.served, 0, (size_t)p->n_experts * sizeof *s->replicas.served);
     for (int q = 0; q < order->n_positions; q++)
         for (int64_t i = order->first[q]; i < order->first[q + 1]; i++) {
             int32_t *choice = s->choice + syi_tau(order, q, i - order->first[q]) * p->n_slots;
@@ -73,7 +73,7 @@ static void keep_served(const struct syi_local_reduce_plan *p, struct scratch *s
                     continue;
                 const int32_t pair =
                     syi_pair_of(p->rule, pairs, p->mesh, p->axis, choice[k], group,
-                                (int)(i / p->per_position), (uint32_t)i, s->replicas.turn[choice[k]]++);
+                                (int)(i / p->per_position), (uint32_t)i, s->replicas.served[choice[k]]++);
                 if (pair < 0 || pairs->device[pair] != p->device)
                     choice[k] = -1;
             }

@@ -4,22 +4,9 @@
 #include "exchange/exchange.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 enum { MOST_DEVICES = 65536, MOST_INFLIGHT = 128, DEFAULT_INFLIGHT = 2 };
 #define DEFAULT_CHUNK ((size_t)1 << 30)
-
-static void *alloc_default(void *user, size_t bytes)
-{
-    (void)user;
-    return malloc(bytes);
-}
-
-static void free_default(void *user, void *ptr)
-{
-    (void)user;
-    free(ptr);
-}
 
 static sy_status reject(const sy_comm_options *o, sy_status status, const char *argument, const char *found,
                         int64_t value, const char *expected)
@@ -52,10 +39,9 @@ static sy_status read_options(sy_comm **comm, const sy_comm_options *options, si
         *comm = NULL;
     if (options != NULL) {
         memcpy(o, options, options_bytes < sizeof *o ? options_bytes : sizeof *o);
-        for (size_t i = sizeof *o; i < options_bytes; i++)
-            if (((const unsigned char *)options)[i] != 0)
-                return reject(o, SY_ERR_UNSUPPORTED, "options", "set a field this library does not know", 0,
-                              "zeros");
+        if (syi_unknown_field(options, options_bytes, sizeof *o) < options_bytes)
+            return reject(o, SY_ERR_UNSUPPORTED, "options", "set a field this library does not know", 0,
+                          "zeros");
     }
     if (o->error != NULL && o->error_bytes > 0)
         o->error[0] = '\0';
@@ -72,8 +58,8 @@ static sy_status read_options(sy_comm **comm, const sy_comm_options *options, si
     o->timeout_ms = o->timeout_ms == 0 ? SY_DEFAULT_TIMEOUT_MS : o->timeout_ms;
     o->chunk_bytes = o->chunk_bytes > 0 ? o->chunk_bytes : DEFAULT_CHUNK;
     if (o->alloc == NULL) {
-        o->alloc = alloc_default;
-        o->dealloc = free_default;
+        o->alloc = syi_default_alloc;
+        o->dealloc = syi_default_dealloc;
     }
     return SY_OK;
 }
@@ -93,13 +79,13 @@ static void lay_out(sy_comm *comm, struct syi_arena *arena)
     for (int i = 0; arena->base != NULL && i < SYI_MAX_SEGMENTS; i++)
         comm->segment[i] = (struct syi_segment){0};
     for (int i = 0; i < n; i++) {
-        sy_request r = {.comm = comm, .slot = i, .step = SYI_STEP_DONE};
+        sy_request r = {.comm = comm, .slot = i, .now.step = SYI_STEP_DONE};
         r.shard = syi_take(arena, shards * sizeof *r.shard);
-        r.header = syi_take(arena, devices * sizeof *r.header);
-        r.counts = syi_take(arena, devices * sizeof *r.counts);
+        r.agreed.header = syi_take(arena, devices * sizeof *r.agreed.header);
+        r.agreed.counts = syi_take(arena, devices * sizeof *r.agreed.counts);
         r.n_spans = syi_take(arena, shards * sizeof *r.n_spans);
         r.spans = syi_take(arena, shards * SYI_MAX_TENSORS * sizeof *r.spans);
-        r.notices = comm->local ? NULL : syi_take(arena, devices * sizeof *r.notices);
+        r.agreed.notices = comm->local ? NULL : syi_take(arena, devices * sizeof *r.agreed.notices);
         if (arena->base != NULL)
             comm->requests[i] = r;
     }
@@ -203,7 +189,7 @@ static void free_requests(sy_comm *comm)
         if (travel->memory != NULL)
             travel->memory->travel_free(travel);
         syi_block_free(comm, &comm->requests[i].block);
-        struct syi_there *device = &comm->requests[i].own.device;
+        struct syi_device_routing *device = &comm->requests[i].own.device;
         if (device->by != NULL)
             device->by->forget(device);
         syi_block_free(comm, &comm->requests[i].own.block);
@@ -352,7 +338,7 @@ sy_status sy_comm_reserve(sy_ctx *ctx, sy_comm *comm, size_t bytes)
     st = syi_call_agree(ctx, comm, &mine, st);
     if (st != SY_OK || comm->local || !comm->sharing[SYI_IN_CPU].on)
         return st;
-    const struct syi_header *header = comm->requests[comm->n_requests - 1].header;
+    const struct syi_header *header = comm->requests[comm->n_requests - 1].agreed.header;
     size_t max = 0;
     for (int d = 0; d < comm->n_devices; d++)
         max = header[d].requested > max ? header[d].requested : max;

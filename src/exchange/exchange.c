@@ -9,13 +9,6 @@
 
 /* ---- Completion --------------------------------------------------------------------------------------- */
 
-/* Saves the context's sentence for the wait: other calls may use the context before. */
-static void keep_error(sy_request *r)
-{
-    r->fault = r->ctx->fault;
-    memcpy(r->error, r->ctx->error, sizeof r->error);
-}
-
 /* How the rows of a request move, for the trace. */
 static const char *way_of(const sy_request *r)
 {
@@ -24,16 +17,25 @@ static const char *way_of(const sy_request *r)
     const bool on_device = r->memory != NULL && r->memory->on_device;
     if (r->comm->local)
         return "local";
-    if (r->direct)
+    if (r->way.direct)
         return on_device ? "mapped" : "shared";
     return on_device ? sent[r->comm->transport.device_rows] : "messages";
 }
 
-static void finish(sy_request *r, sy_status status)
+/* Other calls may use the context before the wait: its sentence is kept. */
+static void keep_error(sy_request *r)
 {
-    r->status = status;
-    r->step = SYI_STEP_DONE;
-    r->routed = true;
+    r->result.fault = r->ctx->fault;
+    memcpy(r->result.error, r->ctx->error, sizeof r->result.error);
+}
+
+void syi_exchange_finish(sy_request *r, sy_status status)
+{
+    if (status != SY_OK)
+        keep_error(r);
+    r->result.status = status;
+    r->now.step = SYI_STEP_DONE;
+    r->now.routed = true;
     if (r->ctx->trace == NULL || !syi_call_moves_rows(r))
         return;
     const sy_trace report = {.op = syi_call_name(r->op),
@@ -41,7 +43,7 @@ static void finish(sy_request *r, sy_status status)
                                                                                 : r->ctx->kernels->name,
                              .status = status,
                              .threads = syi_usable_threads(r->ctx),
-                             .bytes = status == SY_OK ? r->bytes : 0,
+                             .bytes = status == SY_OK ? r->result.bytes : 0,
                              .nanoseconds = syi_now() - r->start_ns,
                              .rows = status == SY_OK ? way_of(r) : NULL};
     r->ctx->trace(r->ctx->trace_user, &report);
@@ -60,18 +62,13 @@ void syi_exchange_break(sy_request *r, sy_status status)
 {
     syi_comm_break(r->comm);
     syi_clear_fault(r->ctx, syi_call_name(r->op));
-    syi_fail_transport(r->ctx, r->comm, status);
-    keep_error(r);
-    finish(r, status);
+    syi_exchange_finish(r, syi_fail_transport(r->ctx, r->comm, status));
 }
 
-/* A device failed after all processes had agreed. */
-static void fail_device(sy_request *r, sy_status status)
+void syi_exchange_fail_device(sy_request *r, sy_status status)
 {
     syi_clear_fault(r->ctx, syi_call_name(r->op));
-    syi_fail(r->ctx, status, "device", "%s", r->ctx->backend_error);
-    keep_error(r);
-    finish(r, status);
+    syi_exchange_finish(r, syi_fail_backend(r->ctx, status, "device"));
 }
 
 /* The same between processes: the others wait for rows that will not come. */
@@ -80,20 +77,19 @@ static sy_status break_device(sy_request *r, sy_status status)
     if (status == SY_OK)
         return SY_OK;
     syi_comm_break(r->comm);
-    fail_device(r, status);
+    syi_exchange_fail_device(r, status);
     return SY_OK;
 }
 
 /* A process sent invalid data: it runs another build of the library, or its memory is damaged. */
 static sy_status reject_damaged(sy_request *r, int device)
 {
-    const struct syi_header *h = &r->header[device];
+    const struct syi_header *h = &r->agreed.header[device];
     syi_clear_fault(r->ctx, syi_call_name(r->op));
     syi_fail(r->ctx, SY_ERR_COMM, "comm",
              "received invalid data from device %d: %u tokens, stage %d, slot %d, window %d, offset %llu",
              device, (unsigned)h->tokens, h->stage, h->slot, h->window, (unsigned long long)h->offset);
-    keep_error(r);
-    finish(r, SY_ERR_COMM);
+    syi_exchange_finish(r, SY_ERR_COMM);
     return SY_OK;
 }
 
@@ -101,83 +97,78 @@ static sy_status reject_damaged(sy_request *r, int device)
 
 static bool older(const sy_request *a, const sy_request *b)
 {
-    return a != b && a->open && a->step != SYI_STEP_DONE && a->sequence < b->sequence;
+    return a != b && a->open && a->now.step != SYI_STEP_DONE && a->sequence < b->sequence;
 }
 
-/* Whether every older request has reached a step. */
-static bool may_enter(const sy_request *r, enum syi_step step)
+/* Whether all older requests have come so far. */
+static bool all_older(const sy_request *r, bool (*have)(const sy_request *older))
 {
     const sy_comm *comm = r->comm;
     for (int i = 0; i < comm->n_requests; i++)
-        if (older(&comm->requests[i], r) && comm->requests[i].step < step)
+        if (older(&comm->requests[i], r) && !have(&comm->requests[i]))
             return false;
     return true;
+}
+
+static bool have_table(const sy_request *r)
+{
+    return r->now.step >= SYI_STEP_TABLE;
+}
+
+static bool is_done(const sy_request *r)
+{
+    return r->now.step == SYI_STEP_DONE;
+}
+
+static bool have_begun_all(const sy_request *r)
+{
+    return r->now.posted && (r->now.step == SYI_STEP_ROWS || r->now.step == SYI_STEP_REJECTED);
+}
+
+static bool have_no_control(const sy_request *r)
+{
+    return r->now.step >= SYI_STEP_ROWS && (r->now.step != SYI_STEP_REJECTED || r->now.posted);
+}
+
+static bool have_sent_rows(const sy_request *r)
+{
+    return r->now.step >= SYI_STEP_ROWS && (r->now.step != SYI_STEP_ROWS || r->now.posted);
 }
 
 /* Where all operations of a transport have one order: older requests have begun theirs, so those of a request follow each other. */
 static bool may_begin(const sy_request *r)
 {
-    const sy_comm *comm = r->comm;
-    for (int i = 0; comm->transport.one_order && i < comm->n_requests; i++) {
-        const sy_request *o = &comm->requests[i];
-        if (older(o, r) && !(o->posted && (o->step == SYI_STEP_ROWS || o->step == SYI_STEP_REJECTED)))
-            return false;
-    }
-    return true;
-}
-
-/* The control channel: older requests send nothing more on it. */
-static bool may_control(const sy_request *r)
-{
-    const sy_comm *comm = r->comm;
-    for (int i = 0; i < comm->n_requests; i++) {
-        const sy_request *o = &comm->requests[i];
-        if (older(o, r) && (o->step < SYI_STEP_ROWS || (o->step == SYI_STEP_REJECTED && !o->posted)))
-            return false;
-    }
-    return true;
-}
-
-/* Rows: older requests have sent theirs. */
-static bool may_move(const sy_request *r)
-{
-    const sy_comm *comm = r->comm;
-    for (int i = 0; i < comm->n_requests; i++) {
-        const sy_request *o = &comm->requests[i];
-        if (older(o, r) && (o->step < SYI_STEP_ROWS || (o->step == SYI_STEP_ROWS && !o->posted)))
-            return false;
-    }
-    return true;
+    return !r->comm->transport.one_order || all_older(r, have_begun_all);
 }
 
 static void enter(sy_request *r, enum syi_step step)
 {
-    r->step = step;
-    r->posted = false;
+    r->now.step = step;
+    r->now.posted = false;
 }
 
 static sy_status post(sy_request *r, int channel, sy_axis axis, const void *send, size_t bytes, void *recv,
                       const size_t *counts)
 {
     const sy_transport *t = &r->comm->transport;
-    const sy_status st = t->gather(t->self, channel, axis, send, bytes, recv, counts, &r->ticket[0]);
-    r->posted = true;
-    r->waiting[0] = st == SY_OK;
+    const sy_status st = t->gather(t->self, channel, axis, send, bytes, recv, counts, &r->now.ticket[0]);
+    r->now.posted = true;
+    r->now.waiting[0] = st == SY_OK;
     return st;
 }
 
 static sy_status post_header(sy_request *r, int channel)
 {
-    r->sent = r->mine;
-    syi_seal_header(&r->sent);
-    return post(r, channel, SY_AXIS_ALL, &r->sent, sizeof r->sent, r->header, NULL);
+    r->agreed.sent = r->agreed.mine;
+    syi_seal_header(&r->agreed.sent);
+    return post(r, channel, SY_AXIS_ALL, &r->agreed.sent, sizeof r->agreed.sent, r->agreed.header, NULL);
 }
 
 /* They have arrived. */
 static void open_headers(sy_request *r)
 {
     for (int d = 0; d < r->comm->n_devices; d++)
-        syi_seal_header(&r->header[d]);
+        syi_seal_header(&r->agreed.header[d]);
 }
 
 /* Whether everything the step waits for has arrived. */
@@ -186,13 +177,13 @@ static sy_status arrived(sy_request *r, bool *all)
     const sy_transport *t = &r->comm->transport;
     *all = true;
     for (int p = 0; p < SY_A2A_MAX_PLANES; p++) {
-        if (!r->waiting[p])
+        if (!r->now.waiting[p])
             continue;
         bool done = false;
-        const sy_status st = t->test(t->self, &r->ticket[p], &done);
+        const sy_status st = t->test(t->self, &r->now.ticket[p], &done);
         if (st != SY_OK)
             return st;
-        r->waiting[p] = !done;
+        r->now.waiting[p] = !done;
         *all = *all && done;
     }
     return SY_OK;
@@ -200,34 +191,34 @@ static sy_status arrived(sy_request *r, bool *all)
 
 static void reject(sy_request *r, const struct syi_notice *of_device, const struct syi_notice *of_other)
 {
-    const int other = r->verdict.other < 0 ? r->verdict.device : r->verdict.other;
+    const int other = r->agreed.verdict.other < 0 ? r->agreed.verdict.device : r->agreed.verdict.other;
     syi_clear_fault(r->ctx, syi_call_name(r->op));
-    syi_fail_verdict(r->ctx, syi_call_name(r->header[other].op), &r->verdict, of_device, of_other);
-    keep_error(r);
-    finish(r, r->verdict.status);
+    syi_fail_verdict(r->ctx, syi_call_name(r->agreed.header[other].op), &r->agreed.verdict, of_device,
+                     of_other);
+    syi_exchange_finish(r, r->agreed.verdict.status);
 }
 
 /* Reads the choices of all tokens, unless a routing has them; makes the lists, and checks that rows fit. */
 static sy_status read_and_list(sy_request *r)
 {
-    if (r->listed)
-        return r->list_status;
-    r->list_status = r->x.routed ? syi_routing_fetch(r->ctx, r->x.routing) : syi_routing_read(r);
-    r->listed = true;
-    if (r->list_status == SY_OK && !r->x.routed) {
+    if (r->now.listed)
+        return r->now.list_status;
+    r->now.list_status = r->x.routed ? syi_routing_fetch(r->ctx, r->x.routing) : syi_routing_read(r);
+    r->now.listed = true;
+    if (r->now.list_status == SY_OK && !r->x.routed) {
         syi_clear_fault(r->ctx, syi_call_name(r->op));
-        r->list_status = syi_exchange_check_experts(r);
+        r->now.list_status = syi_exchange_check_experts(r);
     }
-    if (r->list_status == SY_OK) {
+    if (r->now.list_status == SY_OK) {
         syi_exchange_lists(r);
         syi_clear_fault(r->ctx, syi_call_name(r->op));
-        r->list_status = syi_exchange_check_capacity(r);
+        r->now.list_status = syi_exchange_check_capacity(r);
     }
-    if (r->list_status == SY_OK)
-        r->list_status = syi_exchange_check_input(r);
-    if (r->list_status != SY_OK)
-        syi_exchange_note_error(r->ctx, &r->notice);
-    return r->list_status;
+    if (r->now.list_status == SY_OK)
+        r->now.list_status = syi_exchange_check_input(r);
+    if (r->now.list_status != SY_OK)
+        syi_exchange_note_error(r->ctx, &r->agreed.notice);
+    return r->now.list_status;
 }
 
 /* Bytes that move, for the trace: each row is read and written, and the table. */
@@ -236,19 +227,10 @@ void syi_exchange_count_bytes(sy_request *r)
     const struct syi_exchange *x = &r->x;
     uint64_t rows = 0, row_bytes = 0;
     for (int s = 0; s < r->comm->n_shards; s++)
-        rows += (uint64_t)r->shard[s].n_rows;
+        rows += (uint64_t)r->shard[s].out.n_rows;
     for (int p = 0; p < x->n_planes; p++)
         row_bytes += x->row_bytes[p];
-    r->bytes = 2 * rows * row_bytes;
-}
-
-/* ---- For exchange_device.c ------------------------------------------------------------------------------ */
-
-void syi_exchange_finish(sy_request *r, sy_status status)
-{
-    if (status != SY_OK)
-        keep_error(r);
-    finish(r, status);
+    r->result.bytes = 2 * rows * row_bytes;
 }
 
 /* ---- In one process ----------------------------------------------------------------------------------- */
@@ -257,21 +239,21 @@ static void run_local(sy_request *r)
 {
     const sy_comm *comm = r->comm;
     const struct syi_exchange *x = &r->x;
-    r->verdict = syi_validate_headers(comm, r->header);
+    r->agreed.verdict = syi_validate_headers(comm, r->agreed.header);
     struct syi_notice a, b;
-    if (r->verdict.status != SY_OK) {
-        syi_exchange_describe(r, x, &r->shard[r->verdict.device], &a);
-        syi_exchange_describe(r, x, &r->shard[r->verdict.other < 0 ? 0 : r->verdict.other], &b);
+    if (r->agreed.verdict.status != SY_OK) {
+        syi_exchange_describe(r, x, &r->shard[r->agreed.verdict.device], &a);
+        syi_exchange_describe(r, x, &r->shard[r->agreed.verdict.other < 0 ? 0 : r->agreed.verdict.other], &b);
         reject(r, &a, &b);
         return;
     }
-    r->verdict = syi_exchange_validate_counts(r);
-    if (r->verdict.status != SY_OK) {
+    r->agreed.verdict = syi_exchange_validate_counts(r);
+    if (r->agreed.verdict.status != SY_OK) {
         syi_exchange_note_counts(r, &a);
         reject(r, &a, &a);
         return;
     }
-    if (r->runs_on_device) {
+    if (r->way.runs_on_device) {
         syi_exchange_run_on_device(r);
         return;
     }
@@ -281,8 +263,7 @@ static void run_local(sy_request *r)
     if (st == SY_OK && syi_exchange_encodes(x))
         st = syi_exchange_encode(r);
     if (st != SY_OK) {
-        keep_error(r);
-        finish(r, st);
+        syi_exchange_finish(r, st);
         return;
     }
     syi_exchange_find_sources(r);
@@ -292,12 +273,12 @@ static void run_local(sy_request *r)
     if (st == SY_OK && r->memory->on_device && syi_exchange_encodes(x))
         st = r->memory->mark(r->ctx, &r->travel);
     if (st != SY_OK) {
-        fail_device(r, st);
+        syi_exchange_fail_device(r, st);
         return;
     }
     syi_routing_give(r);
     syi_exchange_count_bytes(r);
-    finish(r, SY_OK);
+    syi_exchange_finish(r, SY_OK);
 }
 
 /* ---- Between processes -------------------------------------------------------------------------------- */
@@ -305,19 +286,19 @@ static void run_local(sy_request *r)
 /* A combine, or a dispatch with a known routing, can make its lists before other processes answer. */
 static bool knows_choices(const sy_request *r)
 {
-    return r->x.routed || (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->x.ragged);
+    return r->x.routed || (syi_is_combine(&r->x) && !r->x.ragged);
 }
 
 /* Choices of the other processes come in a message. On a device so do the places of staged rows of a combine. */
 static bool gathers_table(const sy_request *r)
 {
     const bool on_device = r->memory->on_device;
-    if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
-        return !r->x.routed && (!r->direct || on_device);
+    if (!syi_is_combine(&r->x))
+        return !r->x.routed && (!r->way.direct || on_device);
     bool staged = false;
     for (int d = 0; d < r->comm->n_devices; d++)
-        staged = staged || r->header[d].window == r->header[d].stage;
-    return r->direct && on_device && staged;
+        staged = staged || r->agreed.header[d].window == r->agreed.header[d].stage;
+    return r->way.direct && on_device && staged;
 }
 
 /* Queues the copy of rows for others, and waits until all of it and the input are written. */
@@ -330,20 +311,21 @@ static sy_status stage(sy_request *r)
 /* All local work before the header is sent. */
 static sy_status prepare(sy_request *r)
 {
-    const bool tokens = r->x.id == SYI_ALL_TO_ALL_DISPATCH, on_device = r->memory->on_device;
+    const bool tokens = !syi_is_combine(&r->x), on_device = r->memory->on_device;
     sy_status st = syi_exchange_reserve(r);
     if (st != SY_OK)
         return st;
     const bool listed = syi_exchange_lists_on_device(r);
-    r->mine.flags |= listed ? SYI_LISTS_ON_DEVICE : 0;
+    r->agreed.mine.flags |= listed ? SYI_LISTS_ON_DEVICE : 0;
     if (listed)
         r->memory->skip(r->ctx);
-    if (listed && !tokens && !r->windowed)
+    if (listed && !tokens && !r->way.windowed)
         syi_exchange_take_whole(r);
-    if (listed && tokens && r->windowed && !r->x.routed)
+    if (listed && tokens && r->way.windowed && !r->x.routed)
         syi_exchange_take_table(r);
-    const bool fits = r->direct && r->stage_bytes <= syi_sharing_of(r)->slot_bytes,
-               needs_no_lists = tokens || (r->mine.flags & SYI_WHOLE) != 0; /* staged before the one wait */
+    const bool fits = r->way.direct && r->way.stage_bytes <= syi_sharing_of(r)->slot_bytes,
+               needs_no_lists =
+                   tokens || (r->agreed.mine.flags & SYI_WHOLE) != 0; /* staged before the one wait */
     if (fits && needs_no_lists)
         st = syi_exchange_stage(r);
     if (on_device)
@@ -355,13 +337,13 @@ static sy_status prepare(sy_request *r)
             syi_routing_order(r);
         st = read_and_list(r);
     }
-    if (st != SY_OK || !r->direct || (fits && needs_no_lists))
+    if (st != SY_OK || !r->way.direct || (fits && needs_no_lists))
         return st;
-    if (fits && (r->listed || r->windowed)) {
+    if (fits && (r->now.listed || r->way.windowed)) {
         st = stage(r);
-        return st == SY_OK ? st : syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
+        return st == SY_OK ? st : syi_fail_backend(r->ctx, st, "device");
     }
-    r->mine.requested = syi_pages(r->stage_bytes);
+    r->agreed.mine.requested = syi_pages(r->way.stage_bytes);
     return SY_OK;
 }
 
@@ -369,21 +351,21 @@ static bool max_requested(const sy_request *r, size_t *max)
 {
     *max = 0;
     for (int d = 0; d < r->comm->n_devices; d++)
-        *max = r->header[d].requested > *max ? r->header[d].requested : *max;
+        *max = r->agreed.header[d].requested > *max ? r->agreed.header[d].requested : *max;
     return *max > 0;
 }
 
 /* The device lists no rows after all: choices that it was to validate are read here, and all agree once more. */
 static void list_in_host(sy_request *r, sy_status st)
 {
-    if (st == SY_OK && (r->mine.flags & SYI_LISTS_ON_DEVICE) != 0)
+    if (st == SY_OK && (r->agreed.mine.flags & SYI_LISTS_ON_DEVICE) != 0)
         st = syi_exchange_read_choices(r);
-    if (st != SY_OK && r->mine.status == SY_OK)
-        syi_exchange_note_error(r->ctx, &r->notice);
+    if (st != SY_OK && r->agreed.mine.status == SY_OK)
+        syi_exchange_note_error(r->ctx, &r->agreed.notice);
     syi_exchange_leave_table(r);
-    r->by_device = false;
-    r->mine.flags &= (uint8_t)~SYI_LISTS_ON_DEVICE;
-    r->mine.status = (uint8_t)st;
+    r->way.by_device = false;
+    r->agreed.mine.flags &= (uint8_t)~SYI_LISTS_ON_DEVICE;
+    r->agreed.mine.status = (uint8_t)st;
     enter(r, SYI_STEP_MESSAGE);
 }
 
@@ -391,11 +373,11 @@ static void list_in_host(sy_request *r, sy_status st)
 static void use_messages(sy_request *r)
 {
     sy_status st = SY_OK;
-    if (r->direct) {
+    if (r->way.direct) {
         st = syi_exchange_reserve(r);
         if (st == SY_OK && r->memory->on_device && gathers_table(r))
             st = syi_exchange_reread_table(r);
-        if (st == SY_OK && r->listed)
+        if (st == SY_OK && r->now.listed)
             syi_exchange_lists(r);
     }
     list_in_host(r, st);
@@ -404,44 +386,44 @@ static void use_messages(sy_request *r)
 static enum syi_step stage_or_list(const sy_request *r)
 {
     size_t max;
-    return r->direct && max_requested(r, &max) ? SYI_STEP_GROW : SYI_STEP_TABLE;
+    return r->way.direct && max_requested(r, &max) ? SYI_STEP_GROW : SYI_STEP_TABLE;
 }
 
 static sy_status step_header(sy_request *r)
 {
     sy_comm *comm = r->comm;
-    if (!r->posted)
+    if (!r->now.posted)
         return may_begin(r) ? post_header(r, SY_CHANNEL_HEADER) : SY_OK;
-    if (!may_enter(r, SYI_STEP_TABLE))
+    if (!all_older(r, have_table))
         return SY_OK;
     open_headers(r);
-    r->verdict = syi_validate_headers(comm, r->header);
+    r->agreed.verdict = syi_validate_headers(comm, r->agreed.header);
     for (int d = 0; d < comm->n_devices; d++)
-        if (r->header[d].sequence >= comm->sequence) /* a process that is late catches up */
-            comm->sequence = r->header[d].sequence + 1;
-    if (r->verdict.status != SY_OK) {
+        if (r->agreed.header[d].sequence >= comm->sequence) /* a process that is late catches up */
+            comm->sequence = r->agreed.header[d].sequence + 1;
+    if (r->agreed.verdict.status != SY_OK) {
         enter(r, SYI_STEP_REJECTED);
         if (syi_exchange_some_list_on_device(
                 r)) /* faults of choices come before what processes disagree about */
-            list_in_host(r, (sy_status)r->mine.status);
+            list_in_host(r, (sy_status)r->agreed.mine.status);
         return SY_OK;
     }
     comm->compared = true;
     if (!syi_call_moves_rows(r)) {
-        finish(r, SY_OK);
+        syi_exchange_finish(r, SY_OK);
         return SY_OK;
     }
-    r->by_device = syi_exchange_all_list_on_device(r);
+    r->way.by_device = syi_exchange_all_list_on_device(r);
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
         return reject_damaged(r, damaged);
-    r->verdict = syi_exchange_validate_counts(r);
-    if (r->verdict.status != SY_OK) {
-        syi_exchange_note_counts(r, &r->notice);
-        reject(r, &r->notice, &r->notice);
+    r->agreed.verdict = syi_exchange_validate_counts(r);
+    if (r->agreed.verdict.status != SY_OK) {
+        syi_exchange_note_counts(r, &r->agreed.notice);
+        reject(r, &r->agreed.notice, &r->agreed.notice);
         return SY_OK;
     }
-    if (!r->x.routed && !r->listed)
+    if (!r->x.routed && !r->now.listed)
         syi_routing_order(r);
     /* Sharing may have ended after some processes had begun this call and before others had: all of them check. */
     const uint64_t lost_at = syi_sharing_of(r)->lost_at;
@@ -449,7 +431,7 @@ static sy_status step_header(sy_request *r)
         use_messages(r);
         return SY_OK;
     }
-    if (!r->by_device && syi_exchange_some_list_on_device(r))
+    if (!r->way.by_device && syi_exchange_some_list_on_device(r))
         list_in_host(r, SY_OK);
     else
         enter(r, stage_or_list(r));
@@ -461,12 +443,12 @@ static sy_status step_grow(sy_request *r)
 {
     sy_comm *comm = r->comm;
     size_t max = 0;
-    if (r->posted) {
+    if (r->now.posted) {
         syi_stage_attach(comm, r->ctx);
         enter(r, SYI_STEP_ATTACH);
         return SY_OK;
     }
-    if (!may_enter(r, SYI_STEP_DONE))
+    if (!all_older(r, is_done))
         return SY_OK;
     max_requested(r, &max);
     if (max * SYI_PAGE <= syi_sharing_of(r)->slot_bytes) {
@@ -480,7 +462,7 @@ static sy_status step_grow(sy_request *r)
 static sy_status step_attach(sy_request *r)
 {
     sy_comm *comm = r->comm;
-    if (!r->posted)
+    if (!r->now.posted)
         return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->outcome, sizeof comm->outcome, comm->statuses,
                     NULL);
     if (syi_stage_end(comm)) {
@@ -495,15 +477,15 @@ static sy_status step_attach(sy_request *r)
 /* Makes the rows readable for others, and sends their place. */
 static sy_status step_stage(sy_request *r)
 {
-    if (r->posted) {
+    if (r->now.posted) {
         open_headers(r);
         const int damaged = syi_exchange_damaged(r);
         enter(r, SYI_STEP_TABLE);
         return damaged >= 0 ? reject_damaged(r, damaged) : SY_OK;
     }
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE && !r->listed && !r->by_device)
-        r->mine.status = (uint8_t)read_and_list(r);
-    const sy_status st = r->mine.requested > 0 && r->mine.status == SY_OK ? stage(r) : SY_OK;
+    if (syi_is_combine(&r->x) && !r->now.listed && !r->way.by_device)
+        r->agreed.mine.status = (uint8_t)read_and_list(r);
+    const sy_status st = r->agreed.mine.requested > 0 && r->agreed.mine.status == SY_OK ? stage(r) : SY_OK;
     if (st != SY_OK)
         return break_device(r, st);
     return post_header(r, SY_CHANNEL_CONTROL);
@@ -511,13 +493,13 @@ static sy_status step_stage(sy_request *r)
 
 static sy_status step_message(sy_request *r)
 {
-    if (!r->posted)
-        return may_control(r) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
+    if (!r->now.posted)
+        return all_older(r, have_no_control) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
     open_headers(r);
-    const struct syi_verdict found = syi_validate_headers(r->comm, r->header);
+    const struct syi_verdict found = syi_validate_headers(r->comm, r->agreed.header);
     if (found.status != SY_OK) /* else that of the first headers, which one of these may not repeat, stays */
-        r->verdict = found;
-    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REJECTED : stage_or_list(r));
+        r->agreed.verdict = found;
+    enter(r, r->agreed.verdict.status != SY_OK ? SYI_STEP_REJECTED : stage_or_list(r));
     return SY_OK;
 }
 
@@ -526,40 +508,39 @@ static sy_status post_table(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_group *group = &r->own.group[0];
-    const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    const size_t row_bytes = syi_exchange_choice_bytes(x);
     const struct syi_a2a_shard *shard = &r->shard[0];
-    if (x->id == SYI_ALL_TO_ALL_COMBINE)
-        return post(r, SY_CHANNEL_TABLE, x->axis, r->starts, (size_t)x->n_positions * sizeof *r->starts,
-                    r->raw, NULL);
+    if (syi_is_combine(x))
+        return post(r, SY_CHANNEL_TABLE, x->axis, r->lists.starts,
+                    (size_t)x->n_positions * sizeof *r->lists.starts, r->lists.raw, NULL);
     /* What was read of a device is of another call by now. */
-    const sy_status st = r->tabled ? SY_OK : syi_exchange_reread_table(r);
+    const sy_status st = r->now.tabled ? SY_OK : syi_exchange_reread_table(r);
     if (st != SY_OK)
         return break_device(r, st);
     for (int p = 0; p < x->n_positions; p++)
-        r->counts[p] = (size_t)(group->order.first[p + 1] - group->order.first[p]) * row_bytes;
-    return post(r, SY_CHANNEL_TABLE, x->axis, r->mine_raw, (size_t)shard->n_tokens * row_bytes, r->raw,
-                x->ragged ? r->counts : NULL);
+        r->agreed.counts[p] = (size_t)(group->order.first[p + 1] - group->order.first[p]) * row_bytes;
+    return post(r, SY_CHANNEL_TABLE, x->axis, r->lists.mine_raw, (size_t)shard->n_tokens * row_bytes,
+                r->lists.raw, x->ragged ? r->agreed.counts : NULL);
 }
 
 static sy_status step_table(sy_request *r)
 {
-    if (!may_enter(r, SYI_STEP_TABLE) || !may_begin(r))
+    if (!all_older(r, have_table) || !may_begin(r))
         return SY_OK;
-    if (r->by_device) {
+    if (r->way.by_device) {
         enter(r, SYI_STEP_ROWS);
         return SY_OK;
     }
-    if (gathers_table(r) && !r->posted)
+    if (gathers_table(r) && !r->now.posted)
         return post_table(r);
     const sy_status st = read_and_list(r);
-    r->mine.status = (uint8_t)st;
+    r->agreed.mine.status = (uint8_t)st;
     if (syi_exchange_may_overflow(r)) {
         enter(r, SYI_STEP_AGREED);
         return SY_OK;
     }
     if (st != SY_OK) { /* local only: without checks no agreement follows */
-        keep_error(r);
-        finish(r, st);
+        syi_exchange_finish(r, st);
         return SY_OK;
     }
     enter(r, SYI_STEP_ROWS);
@@ -568,30 +549,30 @@ static sy_status step_table(sy_request *r)
 
 static sy_status step_agreed(sy_request *r)
 {
-    if (!r->posted)
-        return may_control(r) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
+    if (!r->now.posted)
+        return all_older(r, have_no_control) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
     open_headers(r);
-    r->verdict = syi_validate_headers(r->comm, r->header);
-    enter(r, r->verdict.status != SY_OK ? SYI_STEP_REJECTED : SYI_STEP_ROWS);
+    r->agreed.verdict = syi_validate_headers(r->comm, r->agreed.header);
+    enter(r, r->agreed.verdict.status != SY_OK ? SYI_STEP_REJECTED : SYI_STEP_ROWS);
     return SY_OK;
 }
 
 static void become_routed(sy_request *r)
 {
-    if (!r->by_device)
+    if (!r->way.by_device)
         syi_exchange_tables(r);
     syi_routing_give(r);
     syi_exchange_count_bytes(r);
-    r->routed = true;
+    r->now.routed = true;
 }
 
 /* A device may have found that rows did not fit: all processes have then seen that. */
 static void end_rows(sy_request *r)
 {
-    if (r->verdict.status != SY_OK)
-        reject(r, &r->notice, &r->notice);
+    if (r->agreed.verdict.status != SY_OK)
+        reject(r, &r->agreed.notice, &r->agreed.notice);
     else
-        finish(r, SY_OK);
+        syi_exchange_finish(r, SY_OK);
 }
 
 /* Rows have been read in place: signals that. Where no message followed the headers, only the fence proves that the others have seen
@@ -603,7 +584,7 @@ static sy_status signal_read(sy_request *r)
     r->fencing = st == SY_OK;
     if (st != SY_OK)
         return st;
-    if (r->windowed || r->by_device)
+    if (r->way.windowed || r->way.by_device)
         enter(r, SYI_STEP_FENCE);
     else
         end_rows(r);
@@ -613,48 +594,48 @@ static sy_status signal_read(sy_request *r)
 /* Rows that the host lists: begins to move them. */
 static sy_status move_listed(sy_request *r)
 {
-    const int damaged = r->direct ? syi_exchange_find_sources(r) : -1;
+    const int damaged = r->way.direct ? syi_exchange_find_sources(r) : -1;
     if (damaged >= 0) {          /* nothing is written yet */
         syi_comm_break(r->comm); /* known only to this process */
         return reject_damaged(r, damaged);
     }
     become_routed(r);
-    if (r->direct)
+    if (r->way.direct)
         syi_exchange_direct(r);
     if (!r->memory->on_device)
         return SY_OK;
-    r->packing = true;
-    return r->direct ? syi_exchange_reading(r) : syi_exchange_pack(r);
+    r->now.packing = true;
+    return r->way.direct ? syi_exchange_reading(r) : syi_exchange_pack(r);
 }
 
 static sy_status step_rows(sy_request *r)
 {
     sy_status st = SY_OK;
-    if (r->posted) {
+    if (r->now.posted) {
         st = syi_exchange_landed(r);
         if (st == SY_OK)
-            finish(r, SY_OK);
+            syi_exchange_finish(r, SY_OK);
         return break_device(r, st);
     }
-    if (!r->packing) {
-        if (!may_move(r) || syi_routing_busy(r))
+    if (!r->now.packing) {
+        if (!all_older(r, have_sent_rows) || syi_routing_busy(r))
             return SY_OK;
-        r->packing = r->by_device;
-        st = r->by_device ? syi_exchange_queue_on_device(r) : move_listed(r);
+        r->now.packing = r->way.by_device;
+        st = r->way.by_device ? syi_exchange_queue_on_device(r) : move_listed(r);
     }
-    bool ready = r->step == SYI_STEP_ROWS;
-    if (st == SY_OK && r->packing)
+    bool ready = r->now.step == SYI_STEP_ROWS;
+    if (st == SY_OK && r->now.packing)
         st = syi_exchange_packed(r, &ready);
     if (st != SY_OK || !ready)
         return break_device(r, st);
-    if (r->by_device) {
+    if (r->way.by_device) {
         syi_exchange_read_counts(r);
-        if (r->verdict.status == SY_OK)
+        if (r->agreed.verdict.status == SY_OK)
             become_routed(r);
     }
-    if (r->direct)
+    if (r->way.direct)
         return signal_read(r);
-    r->posted = true;
+    r->now.posted = true;
     return syi_exchange_post(r);
 }
 
@@ -677,14 +658,16 @@ static sy_status step_fence(sy_request *r)
 
 static sy_status step_rejected(sy_request *r)
 {
-    if (!r->posted) {
-        if (!may_control(r))
+    if (!r->now.posted) {
+        if (!all_older(r, have_no_control))
             return SY_OK;
-        if (r->mine.status == SY_OK)
-            syi_exchange_describe(r, &r->x, &r->shard[0], &r->notice);
-        return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->notice, sizeof r->notice, r->notices, NULL);
+        if (r->agreed.mine.status == SY_OK)
+            syi_exchange_describe(r, &r->x, &r->shard[0], &r->agreed.notice);
+        return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &r->agreed.notice, sizeof r->agreed.notice,
+                    r->agreed.notices, NULL);
     }
-    reject(r, &r->notices[r->verdict.device], &r->notices[r->verdict.other < 0 ? 0 : r->verdict.other]);
+    reject(r, &r->agreed.notices[r->agreed.verdict.device],
+           &r->agreed.notices[r->agreed.verdict.other < 0 ? 0 : r->agreed.verdict.other]);
     return SY_OK;
 }
 
@@ -699,18 +682,18 @@ static sy_status (*const steps[])(sy_request *r) = {
 
 bool syi_exchange_captured(const sy_request *r)
 {
-    return r->open && r->step != SYI_STEP_DONE && syi_call_moves_rows(r) && r->mine.status == SY_OK &&
-           r->memory != NULL && r->memory->on_device && (!r->comm->local || r->marked) &&
-           r->memory->mesh->captures(r->ctx);
+    return r->open && r->now.step != SYI_STEP_DONE && syi_call_moves_rows(r) &&
+           r->agreed.mine.status == SY_OK && r->memory != NULL && r->memory->on_device &&
+           (!r->comm->local || r->way.marked) && r->memory->mesh->captures(r->ctx);
 }
 
 /* Advances until data is missing or an older request must go first. */
 static void advance(sy_request *r)
 {
     bool moved = !syi_exchange_captured(r);
-    while (moved && r->step != SYI_STEP_DONE) {
-        const enum syi_step step = r->step;
-        const bool posted = r->posted;
+    while (moved && r->now.step != SYI_STEP_DONE) {
+        const enum syi_step step = r->now.step;
+        const bool posted = r->now.posted;
         bool all = true;
         sy_status st = arrived(r, &all);
         if (st == SY_OK && !all)
@@ -719,7 +702,7 @@ static void advance(sy_request *r)
             st = steps[step](r);
         if (st != SY_OK)
             syi_exchange_break(r, st);
-        moved = r->step != step || r->posted != posted;
+        moved = r->now.step != step || r->now.posted != posted;
     }
 }
 
@@ -728,7 +711,7 @@ void syi_exchange_progress(sy_comm *comm)
 {
     uint64_t after = 0;
     for (int i = 0; i < comm->n_requests && !comm->broken; i++)
-        if (comm->requests[i].fencing && comm->requests[i].step == SYI_STEP_DONE &&
+        if (comm->requests[i].fencing && comm->requests[i].now.step == SYI_STEP_DONE &&
             test_fence(&comm->requests[i]) != SY_OK)
             syi_comm_break(comm);
     for (int i = 0; i < comm->n_requests; i++) {
@@ -762,33 +745,31 @@ void syi_exchange_begin(sy_request *r, sy_status validated)
     sy_status st = validated;
     sy_comm *comm = r->comm;
     if (st == SY_OK && comm->local)
-        st = r->runs_on_device ? syi_exchange_reserve_on_device(r) : syi_exchange_reserve(r);
+        st = r->way.runs_on_device ? syi_exchange_reserve_on_device(r) : syi_exchange_reserve(r);
     else if (st == SY_OK && syi_call_moves_rows(r))
         st = prepare(r);
     if (st != SY_OK)
         r->x.routing = NULL; /* it is not filled */
     if (comm->local) {
-        if (st == SY_OK) {
+        if (st == SY_OK)
             run_local(r);
-            return;
-        }
-        keep_error(r);
-        finish(r, st);
+        else
+            syi_exchange_finish(r, st);
         return;
     }
-    r->mine.version = SYI_HEADER_VERSION;
-    r->mine.op = r->op;
-    r->mine.sequence = r->sequence;
-    r->mine.status = (uint8_t)st;
+    r->agreed.mine.version = SYI_HEADER_VERSION;
+    r->agreed.mine.op = r->op;
+    r->agreed.mine.sequence = r->sequence;
+    r->agreed.mine.status = (uint8_t)st;
     if (st != SY_OK)
-        syi_exchange_note_error(r->ctx, &r->notice);
+        syi_exchange_note_error(r->ctx, &r->agreed.notice);
     keep_error(r);
     if (!needs_header(r)) {
         if (st != SY_OK) {
-            finish(r, st);
+            syi_exchange_finish(r, st);
             return;
         }
-        if (!r->x.routed && !r->listed)
+        if (!r->x.routed && !r->now.listed)
             syi_routing_order(r);
     }
     enter(r, needs_header(r) ? SYI_STEP_HEADER : SYI_STEP_TABLE);

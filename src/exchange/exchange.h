@@ -78,46 +78,58 @@ struct syi_a2a_span {
     bool out;
 };
 
-/* The data of one device of this process. */
+/* The rows of a device's output: made by syi_exchange_lists when all choices are known, in memory of the request. */
+struct syi_a2a_listed {
+    const struct syi_a2a_group *group;
+    int position;
+    int64_t n_rows;
+    struct syi_a2a_pick *pick; /* [n_rows] */
+    int32_t *slot;             /* [n_rows] of EXPERT with `src`; else NULL */
+    struct syi_rows *source;   /* [n_planes][G+1], by syi_exchange_find_sources or when messages are sent */
+};
+
+/* Outputs of a dispatch besides rows; absent ones are NULL. */
+struct syi_a2a_extras {
+    struct syi_rows metadata; /* where those of the group go */
+    struct syi_rows src;
+    unsigned char *expert_counts, *expert_offsets, *rows_from, *rows_to;
+};
+
+/* One device of this process: what `check` of the operator finds in its arguments, which then stays as it is. */
 struct syi_a2a_shard {
     int device;
-    int64_t n_tokens;        /* own tokens */
-    int64_t capacity, table; /* rows of the tokens tensor, of the table of choices */
+    int64_t n_tokens; /* own tokens */
     struct syi_rows from[SY_A2A_MAX_PLANES], to[SY_A2A_MAX_PLANES];
     struct syi_rows
         dense; /* where rows become codes: rows of numbers; from[0] and the last of `from` are made of them */
-    struct syi_rows indices;  /* dispatch: of its own tokens; combine: of the group's */
-    struct syi_rows read;     /* dispatch: the same in CPU memory, until the context reads again */
-    struct syi_rows metadata; /* dispatch: where the group's go */
-    struct syi_rows weights;  /* combine with sum */
-    sy_type weight_type;
-    int64_t input_rows;   /* combine: rows of the input, per local expert when PADDED */
-    int64_t input_first;  /* combine, PADDED: extent of its expert dimension */
-    struct syi_rows mask; /* present [1,T], written [K,N] */
-    struct syi_rows src;
-    unsigned char *expert_counts, *expert_offsets, *rows_from, *rows_to;
-    uint64_t table_hash;        /* combine: of its table of choices */
+    struct syi_rows indices;    /* dispatch: of its own tokens; combine: of the group's */
+    struct syi_rows mask;       /* present [1,T], written [K,N] */
+    int64_t table;              /* rows of the table of choices */
     int64_t n_slots, n_experts; /* the arguments of its call, if devices disagree */
     size_t row_bytes;
+    int64_t capacity;             /* dispatch: rows of the tokens tensor */
+    struct syi_a2a_extras extras; /* dispatch */
+    int64_t input_rows;           /* combine: rows of the input, per local expert when PADDED */
+    int64_t input_first;          /* combine, PADDED: extent of its expert dimension */
+    struct syi_rows weights;      /* combine with sum */
+    sy_type weight_type;
 
-    /* Made by the engine. */
-    const struct syi_a2a_group *group;
-    int position;
-    int64_t n_rows; /* of the output */
-    struct syi_a2a_pick *pick;
-    int32_t *slot;
-    struct syi_rows *source; /* [n_planes][G+1] */
+    /* Of `contents`. */
+    struct syi_rows read; /* dispatch: indices in CPU memory, until the context reads again */
+    uint64_t table_hash;  /* combine: of its table of choices */
+
+    struct syi_a2a_listed out;
 };
 
 struct sy_routing {
     sy_comm *comm;
     bool filled;
-    bool on_device;          /* its choices are in `device` */
-    bool fetched;            /* and in CPU memory, too */
-    struct syi_there device; /* swapped between processes only: graphs may use it */
-    uint64_t epoch;          /* sequence number of the dispatch that filled it */
-    struct syi_block block;  /* of everything below */
-    struct syi_exchange of;  /* the call that made it */
+    bool on_device;                   /* its choices are in `device` */
+    bool fetched;                     /* and in CPU memory, too */
+    struct syi_device_routing device; /* swapped between processes only: graphs may use it */
+    uint64_t epoch;                   /* sequence number of the dispatch that filled it */
+    struct syi_block block;           /* of everything below */
+    struct syi_exchange of;           /* the call that made it */
     struct syi_a2a_hosts hosts;
     struct syi_a2a_replicas replicas; /* with a rule; `choice` then holds pairs */
     unsigned char *mapping;           /* [E,D] the hosts were read from */
@@ -146,55 +158,50 @@ enum syi_step {
     SYI_STEP_DONE
 };
 
-struct sy_request {
-    sy_comm *comm;
-    sy_ctx *ctx;
-    bool open;
-    uint8_t op;        /* enum syi_op_id or syi_comm_call */
-    int slot;          /* of the stage. Each process chooses it on its own: it identifies no message */
-    uint64_t sequence; /* number of the call, the same in all processes: identifies its messages */
+/* How far a call is. `enter` sets step and clears posted; everything else is set once, and stays until the next call. */
+struct syi_progress {
     enum syi_step step;
-    bool posted;         /* the step's message has been sent */
-    bool packing;        /* rows on a device are being packed, or read in place */
-    bool tabled;         /* mine_raw is filled */
-    bool blocking;       /* the caller has no request: nothing waits for a device */
-    bool runs_on_device; /* the whole call: see exchange_device.c */
-    bool by_device;      /* between processes: the device lists the rows, in all of them */
-    bool marked;         /* `mark` ends when it has */
-    struct syi_mark mark;
-    const struct syi_exchange_op *kind; /* its operator */
-    bool chosen;                        /* choices were read while they were validated */
-    bool listed;                        /* picks and lists are made */
-    sy_status list_status;              /* whether rows fit */
-    size_t stage_bytes;                 /* the data of this process that others read */
-    bool routed;                        /* phase ROUTED is reached */
-    bool direct;                        /* rows are read in place */
-    bool windowed;                      /* its own rows are in memory that others can read */
-    bool
-        fencing; /* the fence of a completed operation is pending: the slot may not be written before it ends */
-    bool waiting[SY_A2A_MAX_PLANES];
-    sy_transport_ticket ticket[SY_A2A_MAX_PLANES], fence;
+    bool posted;                     /* the step's message has been sent */
+    bool waiting[SY_A2A_MAX_PLANES]; /* for these operations of the transport */
+    sy_transport_ticket ticket[SY_A2A_MAX_PLANES];
+    bool chosen;           /* choices were read while they were validated */
+    bool tabled;           /* lists.mine_raw is filled */
+    bool listed;           /* picks and lists are made, or list_status is why they are not */
+    sy_status list_status; /* whether rows fit */
+    bool packing;          /* rows on a device are being packed, or read in place */
+    bool routed;           /* phase ROUTED is reached */
+};
+
+/* How the rows of a call move. All but by_device is decided before the header is sent. */
+struct syi_way {
+    bool runs_on_device; /* the whole call, in one process: see exchange_device.c */
+    bool marked;         /* then: `mark` ends when it has */
+    bool direct;         /* between processes: rows are read in place; ends if sharing does */
+    bool windowed;       /* its own rows are in memory that others can read; then direct */
+    bool by_device;      /* the device lists the rows, in all of them: known from the headers; then direct */
+    size_t stage_bytes;  /* the data of this process that others read; 0 unless direct */
+};
+
+/* What waits return: valid in step DONE. */
+struct syi_result {
     sy_status status;
     sy_fault fault;
     char error[512];
-    uint64_t start_ns, bytes;
+    uint64_t bytes; /* for the trace */
+};
 
-    struct syi_exchange x;
-    const struct syi_memory *memory; /* of all tensors */
-    struct syi_a2a_shard *shard;     /* [shards] */
-    struct syi_a2a_span *spans;      /* [shards][SYI_MAX_TENSORS] */
-    int *n_spans;                    /* [shards] */
-    struct syi_header mine, sent;    /* plain, and as sent */
-    struct syi_header *header;       /* [D] */
+/* What processes have exchanged. `header` is valid from the end of step HEADER on, `verdict` too; `notices` in REJECTED. */
+struct syi_agreement {
+    struct syi_header mine, sent; /* plain, and as sent */
+    struct syi_header *header;    /* [D] */
     struct syi_verdict verdict;
-    struct syi_notice notice;    /* of this process */
-    struct syi_notice *notices;  /* [D] */
-    size_t *counts;              /* [G] bytes of each position's table */
-    struct syi_travel travel;    /* of rows on a device */
-    struct sy_routing own;       /* made here, swapped with the caller's */
-    const struct sy_routing *by; /* the one in use */
+    struct syi_notice notice;   /* of this process */
+    struct syi_notice *notices; /* [D] */
+    size_t *counts;             /* [G] bytes of each position's table */
+};
 
-    struct syi_block block;      /* of everything below */
+/* What syi_exchange_reserve lays out in the block of the request, before the header is sent: of one call. */
+struct syi_request_lists {
     int64_t n_sends, n_receives; /* longest lists */
     unsigned char *raw;          /* [T,K] gathered indices, by position */
     unsigned char *mine_raw;     /* [N,K] those of this process, next to each other */
@@ -215,6 +222,43 @@ struct sy_request {
     struct syi_a2a_sum *sums; /* [shards] */
     void *add_scratch;
     int threads; /* it is large enough for */
+};
+
+/* A place for a call. It and the arrays of its parts are made with the comm; open_request begins a call, whose parts become valid
+   as they say. */
+struct sy_request {
+    sy_comm *comm;
+    int slot;  /* of the stage. Each process chooses it on its own: it identifies no message */
+    bool open; /* until the caller frees it */
+    bool
+        fencing; /* of the last call, also when it is closed: the slot may not be written before the fence ends */
+    sy_transport_ticket fence;
+    struct syi_mark mark;     /* kept from call to call, as the next three are */
+    struct syi_travel travel; /* of rows on a device */
+    struct syi_block block;   /* of `lists` */
+    struct sy_routing own;    /* made here, swapped with the caller's */
+
+    /* The call. */
+    sy_ctx *ctx;
+    uint8_t op;                         /* enum syi_op_id or syi_comm_call */
+    const struct syi_exchange_op *kind; /* of an operator */
+    uint64_t sequence; /* number of the call, the same in all processes: identifies its messages */
+    bool blocking;     /* the caller has no request: nothing waits for a device */
+    uint64_t start_ns;
+
+    /* Of an operator, by its `validate`. */
+    struct syi_exchange x;
+    const struct syi_memory *memory; /* of all tensors */
+    struct syi_a2a_shard *shard;     /* [shards] */
+    struct syi_a2a_span *spans;      /* [shards][SYI_MAX_TENSORS] */
+    int *n_spans;                    /* [shards] */
+    const struct sy_routing *by;     /* the routing in use */
+
+    struct syi_progress now;
+    struct syi_way way;
+    struct syi_agreement agreed;
+    struct syi_request_lists lists;
+    struct syi_result result;
 };
 
 /* ---- The engine (exchange.c) -------------------------------------------------------------------------- */
@@ -322,6 +366,22 @@ static inline size_t syi_index_bytes(sy_type type)
     return type == SY_TYPE_U16 ? 2 : type == SY_TYPE_I32 ? 4 : 8;
 }
 
+/* Bytes of the choices of a token; tokens of a group, at most. */
+static inline size_t syi_exchange_choice_bytes(const struct syi_exchange *x)
+{
+    return (size_t)x->n_slots * syi_index_bytes(x->index_type);
+}
+
+static inline int64_t syi_exchange_max_tokens(const struct syi_exchange *x)
+{
+    return x->max_tokens * x->n_positions;
+}
+
+static inline bool syi_is_combine(const struct syi_exchange *x)
+{
+    return x->id == SYI_ALL_TO_ALL_COMBINE;
+}
+
 /* Whether rows become codes. */
 static inline bool syi_exchange_encodes(const struct syi_exchange *x)
 {
@@ -410,8 +470,9 @@ syi_exchange_check_counts(sy_request *request); /* by a routing that a device ha
 bool syi_exchange_all_list_on_device(const sy_request *request);
 struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing); /* of the dispatch that filled it */
 
-/* Of exchange.c: ends a request, with the sentence of the context. */
+/* Of exchange.c: ends a request, with the sentence of the context; or of a device that failed after all processes had agreed. */
 void syi_exchange_finish(sy_request *request, sy_status status);
+void syi_exchange_fail_device(sy_request *request, sy_status status);
 
 /* Bytes that its trace reports, once the rows of its devices are known. */
 void syi_exchange_count_bytes(sy_request *request);
@@ -464,6 +525,9 @@ void syi_exchange_move_all(sy_request *request);
 /* Lists by peer are made on demand: rows that are read in place need none. */
 void syi_exchange_list_sends(sy_request *request);
 void syi_exchange_list_receives(sy_request *request);
+
+/* Of rows on a device: picks those for all peers, where each peer's begin unless `starts` is NULL, and returns how many. */
+int64_t syi_exchange_pick_sends(sy_request *request, int64_t *starts);
 
 /* Rows of a list for the positions before p: this process sends none to itself. */
 int64_t syi_exchange_rows_before(const sy_request *request, const struct syi_a2a_lists *lists, int p);

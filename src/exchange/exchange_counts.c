@@ -10,7 +10,7 @@ int64_t syi_exchange_tokens_at(const sy_request *r, int device)
 {
     if (r->comm->local)
         return r->shard[device].n_tokens;
-    return r->x.ragged ? (int64_t)r->header[device].tokens : r->x.max_tokens;
+    return r->x.ragged ? (int64_t)r->agreed.header[device].tokens : r->x.max_tokens;
 }
 
 int64_t syi_exchange_group_tokens(const sy_request *r, int device)
@@ -29,8 +29,8 @@ struct syi_verdict syi_exchange_validate_counts(const sy_request *r)
     const sy_comm *comm = r->comm;
     for (int d = 0; x->ragged && !x->routed && d < comm->n_devices; d++) {
         const int64_t tokens = syi_exchange_group_tokens(r, d);
-        const struct syi_header *h = &r->header[d];
-        const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+        const struct syi_header *h = &r->agreed.header[d];
+        const bool combine = syi_is_combine(x);
         if (combine && h->table != tokens)
             return (struct syi_verdict){SY_ERR_MISMATCH, d, -1, SYI_TOKENS};
         if (!combine && (h->table < tokens || (x->layout == SY_LAYOUT_PADDED && h->capacity < tokens)))
@@ -42,19 +42,17 @@ struct syi_verdict syi_exchange_validate_counts(const sy_request *r)
 void syi_exchange_note_counts(sy_request *r, struct syi_notice *notice)
 {
     const struct syi_exchange *x = &r->x;
-    const int d = r->verdict.device;
-    const struct syi_header *h = &r->header[d];
+    const int d = r->agreed.verdict.device;
+    const struct syi_header *h = &r->agreed.header[d];
     const int64_t tokens = syi_exchange_group_tokens(r, d);
-    const bool table = h->table < tokens || x->id == SYI_ALL_TO_ALL_COMBINE;
+    const bool table = h->table < tokens || syi_is_combine(x);
     const int64_t found = table ? (int64_t)h->table : (int64_t)h->capacity;
-    const char *what = x->id == SYI_ALL_TO_ALL_COMBINE ? "expert_metadata"
-                       : table                         ? "metadata or present"
-                                                       : "tokens";
+    const char *what = syi_is_combine(x) ? "expert_metadata" : table ? "metadata or present" : "tokens";
     syi_clear_fault(r->ctx, syi_call_name(r->op));
     r->ctx->device = d + 1;
-    syi_fail_with(r->ctx, r->verdict.status, SY_FAULT_NONE, what, found, tokens,
+    syi_fail_with(r->ctx, r->agreed.verdict.status, SY_FAULT_NONE, what, found, tokens,
                   "has %lld rows, want %s%lld, the tokens of its group", (long long)found,
-                  x->id == SYI_ALL_TO_ALL_COMBINE ? "" : "at least ", (long long)tokens);
+                  syi_is_combine(x) ? "" : "at least ", (long long)tokens);
     r->ctx->device = 0;
     syi_exchange_note_error(r->ctx, notice);
 }
@@ -102,10 +100,10 @@ sy_status syi_exchange_check_experts(sy_request *r)
         const int64_t rows = x->expert_rows * hosts->n_local[shard->device];
         const int64_t place =
             syi_a2a_overfull(hosts, &r->by->group[group], syi_position_of(comm->mesh, x->axis, shard->device),
-                             r->expert_counts);
+                             r->lists.expert_counts);
         if (place >= 0)
-            st = syi_exchange_fail_experts(r, shard->device, place, r->expert_counts[place]);
-        else if (x->id == SYI_ALL_TO_ALL_COMBINE)
+            st = syi_exchange_fail_experts(r, shard->device, place, r->lists.expert_counts[place]);
+        else if (syi_is_combine(x))
             st = check_input_rows(r, shard, rows);
         else if (rows > shard->capacity)
             st = syi_exchange_fail_rows(r, shard->device, "tokens", shard->capacity, rows);
@@ -115,12 +113,12 @@ sy_status syi_exchange_check_experts(sy_request *r)
 
 sy_status syi_exchange_check_capacity(sy_request *r)
 {
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED)
+    if (syi_is_combine(&r->x) || r->x.layout == SY_LAYOUT_PADDED)
         return SY_OK;
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
-        if (shard->n_rows > shard->capacity)
-            return syi_exchange_fail_rows(r, shard->device, "tokens", shard->capacity, shard->n_rows);
+        if (shard->out.n_rows > shard->capacity)
+            return syi_exchange_fail_rows(r, shard->device, "tokens", shard->capacity, shard->out.n_rows);
     }
     return SY_OK;
 }
@@ -131,10 +129,10 @@ sy_status syi_exchange_check_input(sy_request *r)
         return SY_OK;
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
-        const int64_t rows = !r->listed
-                                 ? r->by->need[shard->device]
-                                 : syi_a2a_expert_rows(syi_routing_hosts(r->by), shard->group,
-                                                       shard->position, r->expert_counts, r->expert_offsets);
+        const int64_t rows = !r->now.listed ? r->by->need[shard->device]
+                                            : syi_a2a_expert_rows(syi_routing_hosts(r->by), shard->out.group,
+                                                                  shard->out.position, r->lists.expert_counts,
+                                                                  r->lists.expert_offsets);
         const sy_status st = check_input_rows(r, shard, rows);
         if (st != SY_OK)
             return st;
@@ -149,15 +147,15 @@ bool syi_exchange_may_overflow(const sy_request *r)
     if (x->layout == SY_LAYOUT_EXPERT && !x->routed && x->expert_rows > 0 &&
         x->expert_rows < x->max_tokens * x->n_positions)
         return true; /* as many tokens can name an expert; also without checks, or processes would wait for rows */
-    if (comm->options.check == SY_CHECK_NONE && !r->direct)
+    if (comm->options.check == SY_CHECK_NONE && !r->way.direct)
         return false;
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    const bool combine = syi_is_combine(x);
     if (x->layout == SY_LAYOUT_PADDED || (combine && !x->ragged) || x->routed)
         return false; /* those were checked with the headers */
     for (int d = 0; !combine && d < comm->n_devices; d++) {
         int64_t max;
         if (!syi_exchange_max_rows(x, x->max_tokens * x->n_positions, r->by->hosts.n_local[d], &max) ||
-            max > (int64_t)r->header[d].capacity)
+            max > (int64_t)r->agreed.header[d].capacity)
             return true;
     }
     return combine;

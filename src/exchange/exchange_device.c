@@ -62,13 +62,13 @@ bool syi_exchange_runs_on_device(const sy_request *r, const sy_routing *by)
 /* Whether the trace needs the number of rows, which the device knows. */
 static bool counts_rows(const sy_request *r)
 {
-    return r->ctx->trace != NULL && r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout != SY_LAYOUT_PADDED &&
+    return r->ctx->trace != NULL && !syi_is_combine(&r->x) && r->x.layout != SY_LAYOUT_PADDED &&
            !device_of(r)->captures(r->ctx);
 }
 
 /* Scratch: the devices, and for a trace their rows. */
 static void lay_out(const sy_request *r, struct syi_arena *arena, struct syi_a2a_device **device,
-                    int64_t **need)
+                    struct syi_row_count **need)
 {
     const size_t n = (size_t)r->comm->n_devices;
     *device = syi_take(arena, n * sizeof **device);
@@ -79,7 +79,7 @@ sy_status syi_exchange_reserve_on_device(sy_request *r)
 {
     struct syi_arena arena = {NULL, 0};
     struct syi_a2a_device *device;
-    int64_t *need;
+    struct syi_row_count *need;
     lay_out(r, &arena, &device, &need);
     const size_t bytes = arena.used;
     if (syi_block_grow(r->comm, &r->block, bytes))
@@ -91,14 +91,14 @@ sy_status syi_exchange_reserve_on_device(sy_request *r)
 static void fill_shard(const struct syi_a2a_shard *shard, struct syi_a2a_device *to)
 {
     *to = (struct syi_a2a_device){.indices = shard->indices,
-                                  .metadata = shard->metadata,
+                                  .metadata = shard->extras.metadata,
                                   .mask = shard->mask,
-                                  .src = shard->src,
+                                  .src = shard->extras.src,
                                   .weights = shard->weights,
-                                  .expert_counts = shard->expert_counts,
-                                  .expert_offsets = shard->expert_offsets,
-                                  .rows_from = shard->rows_from,
-                                  .rows_to = shard->rows_to,
+                                  .expert_counts = shard->extras.expert_counts,
+                                  .expert_offsets = shard->extras.expert_offsets,
+                                  .rows_from = shard->extras.rows_from,
+                                  .rows_to = shard->extras.rows_to,
                                   .weight_type = shard->weight_type};
     memcpy(to->from, shard->from, sizeof to->from);
     memcpy(to->to, shard->to, sizeof to->to);
@@ -117,7 +117,7 @@ static int64_t fill_devices(const sy_request *r, struct syi_a2a_device *device)
 {
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    const bool combine = syi_is_combine(x);
     int64_t first = 0, table_first = 0;
     for (int d = 0; d < comm->n_devices; d++) {
         const bool here = comm->local || d == comm->device;
@@ -135,9 +135,9 @@ static int64_t fill_devices(const sy_request *r, struct syi_a2a_device *device)
         to->before = order->first[position];
         to->group_tokens = syi_order_tokens(order);
         to->table_first = table_first;
-        to->room = !comm->local ? (int64_t)r->header[d].capacity
-                   : combine    ? shard->input_rows
-                                : shard->capacity;
+        to->capacity = !comm->local ? (int64_t)r->agreed.header[d].capacity
+                       : combine    ? shard->input_rows
+                                    : shard->capacity;
         to->group = group;
         to->position = position;
         first += to->n_tokens;
@@ -151,7 +151,7 @@ static sy_status queue(sy_request *r)
 {
     struct syi_arena arena = {r->block.data, 0};
     struct syi_a2a_device *device;
-    int64_t *need;
+    struct syi_row_count *need;
     lay_out(r, &arena, &device, &need);
     if (!r->x.routed)
         syi_routing_order(r);
@@ -169,15 +169,8 @@ static sy_status queue(sy_request *r)
 /* Outside of a capture, queues something that ends when the work has. */
 static sy_status mark(sy_request *r)
 {
-    r->marked = !device_of(r)->captures(r->ctx);
-    return r->marked ? device_of(r)->mark(r->ctx, &r->mark) : SY_OK;
-}
-
-static void fail(sy_request *r, sy_status status)
-{
-    syi_clear_fault(r->ctx, syi_call_name(r->op));
-    syi_fail(r->ctx, status, "device", "%s", r->ctx->backend_error);
-    syi_exchange_finish(r, status);
+    r->way.marked = !device_of(r)->captures(r->ctx);
+    return r->way.marked ? device_of(r)->mark(r->ctx, &r->mark) : SY_OK;
 }
 
 /* Rows of the outputs, for the trace. Inside a capture those that depend on choices are not known. */
@@ -185,16 +178,16 @@ static void count_rows(sy_request *r)
 {
     struct syi_arena arena = {r->block.data, 0};
     struct syi_a2a_device *device;
-    int64_t *need;
-    const bool known = r->x.id == SYI_ALL_TO_ALL_COMBINE || r->x.layout == SY_LAYOUT_PADDED;
+    struct syi_row_count *need;
+    const bool known = syi_is_combine(&r->x) || r->x.layout == SY_LAYOUT_PADDED;
     lay_out(r, &arena, &device, &need);
     if (!known && need == NULL)
         return;
     for (int s = 0; s < r->comm->n_shards; s++) {
         struct syi_a2a_shard *shard = &r->shard[s];
-        shard->n_rows = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->x.n_slots * shard->n_tokens
-                        : need == NULL                    ? device[s].group_tokens
-                                                          : need[s];
+        shard->out.n_rows = syi_is_combine(&r->x) ? r->x.n_slots * shard->n_tokens
+                            : need == NULL        ? device[s].group_tokens
+                                                  : need[s].rows;
     }
     syi_exchange_count_bytes(r);
 }
@@ -217,9 +210,10 @@ static void end(sy_request *r, bool skipped)
 static sy_status poll_mark(sy_request *r, bool wait)
 {
     bool done = true, skipped = false;
-    const sy_status st = r->marked ? device_of(r)->reached(r->ctx, &r->mark, wait, &done, &skipped) : SY_OK;
+    const sy_status st =
+        r->way.marked ? device_of(r)->reached(r->ctx, &r->mark, wait, &done, &skipped) : SY_OK;
     if (st != SY_OK)
-        fail(r, st);
+        syi_exchange_fail_device(r, st);
     else if (done)
         end(r, skipped);
     return SY_OK;
@@ -232,7 +226,7 @@ sy_status syi_exchange_poll(sy_request *r)
 
 void syi_exchange_sync(sy_request *r)
 {
-    if (r->step == SYI_STEP_QUEUED)
+    if (r->now.step == SYI_STEP_QUEUED)
         poll_mark(r, true);
 }
 
@@ -241,16 +235,16 @@ void syi_exchange_run_on_device(sy_request *r)
 {
     const bool waits = r->ctx->synchronous || r->ctx->trace != NULL;
     sy_status st = queue(r);
-    r->marked = false;
+    r->way.marked = false;
     if (st == SY_OK && (waits || !r->blocking))
         st = mark(r);
     if (st != SY_OK) {
-        fail(r, st);
+        syi_exchange_fail_device(r, st);
         return;
     }
-    r->routed = true;
-    r->step = SYI_STEP_QUEUED;
-    if (waits || !r->marked)
+    r->now.routed = true;
+    r->now.step = SYI_STEP_QUEUED;
+    if (waits || !r->way.marked)
         poll_mark(r, true);
 }
 
@@ -261,11 +255,11 @@ void syi_exchange_run_on_device(sy_request *r)
 bool syi_exchange_lists_on_device(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    const bool combine = syi_is_combine(x);
     int ordinal = 0;
     void *stream;
-    if (!r->direct || !r->memory->on_device || x->n_positions != r->comm->n_devices ||
-        (combine && !(x->routed && (r->windowed || x->layout != SY_LAYOUT_PADDED))))
+    if (!r->way.direct || !r->memory->on_device || x->n_positions != r->comm->n_devices ||
+        (combine && !(x->routed && (r->way.windowed || x->layout != SY_LAYOUT_PADDED))))
         return false;
     r->memory->place(r->ctx, &ordinal, &stream);
     if (x->routed && !(x->routing->on_device && x->routing->device.ordinal == ordinal))
@@ -276,10 +270,10 @@ bool syi_exchange_lists_on_device(const sy_request *r)
 
 sy_status syi_exchange_queue_on_device(sy_request *r)
 {
-    struct syi_a2a_plan plan = plan_of(r->comm, &r->x, r->by, fill_devices(r, r->devices), r->sequence);
-    plan.device = r->devices;
+    struct syi_a2a_plan plan = plan_of(r->comm, &r->x, r->by, fill_devices(r, r->lists.devices), r->sequence);
+    plan.device = r->lists.devices;
     plan.local = r->by->hosts.local;
-    struct syi_there *routing = r->x.routed ? &r->x.routing->device : &r->own.device;
+    struct syi_device_routing *routing = r->x.routed ? &r->x.routing->device : &r->own.device;
     const sy_status st = device_of(r)->run(r->ctx, &plan, routing);
     return st == SY_OK ? r->memory->mark(r->ctx, &r->travel) : st;
 }
@@ -289,49 +283,50 @@ void syi_exchange_read_counts(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     struct syi_a2a_shard *shard = &r->shard[0];
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, counted = !combine && x->layout != SY_LAYOUT_PADDED;
-    const struct syi_found *found =
-        combine || x->routed ? NULL : syi_told_found(r->own.device.told, r->comm->n_devices);
+    const bool combine = syi_is_combine(x), counted = !combine && x->layout != SY_LAYOUT_PADDED;
+    struct syi_row_counts *const counts = combine || x->routed ? NULL : r->own.device.row_counts;
+    const struct syi_found *found = counts != NULL ? &counts->found : NULL;
     if (found != NULL && found->bad != SYI_GOOD) {
         syi_clear_fault(r->ctx, syi_call_name(r->op));
-        r->verdict =
+        r->agreed.verdict =
             (struct syi_verdict){r->kind->fail_found(r->ctx, found), (int)found->device - 1, -1, SYI_SAME};
-        syi_exchange_note_error(r->ctx, &r->notice);
+        syi_exchange_note_error(r->ctx, &r->agreed.notice);
         return;
     }
     for (int d = 0; counted && !x->routed && d < r->comm->n_devices; d++) {
-        const int64_t need = r->own.need[d] = r->own.device.told[d],
-                      capacity = (int64_t)r->header[d].capacity;
-        int64_t key, rows;
-        const bool overfull = syi_is_overfull(need, &key, &rows);
-        if (r->verdict.status != SY_OK || (!overfull && need <= capacity))
+        const struct syi_row_count need = syi_row_counts_of(counts)[d];
+        const int64_t capacity = (int64_t)r->agreed.header[d].capacity, key = need.overfull;
+        r->own.need[d] = need.rows;
+        if (r->agreed.verdict.status != SY_OK || (key < 0 && need.rows <= capacity))
             continue;
         const struct syi_a2a_hosts *hosts = syi_routing_hosts(r->by);
         syi_clear_fault(r->ctx, syi_call_name(r->op));
         const sy_status st =
-            overfull ? syi_exchange_fail_experts(
-                           r, d, hosts->local[hosts->owner != NULL ? key : d * hosts->n_experts + key], rows)
-                     : syi_exchange_fail_rows(r, d, "tokens", capacity, need);
-        r->verdict = (struct syi_verdict){st, d, -1, SYI_SAME};
-        syi_exchange_note_error(r->ctx, &r->notice);
+            key >= 0
+                ? syi_exchange_fail_experts(
+                      r, d, hosts->local[hosts->owner != NULL ? key : d * hosts->n_experts + key], need.rows)
+                : syi_exchange_fail_rows(r, d, "tokens", capacity, need.rows);
+        r->agreed.verdict = (struct syi_verdict){st, d, -1, SYI_SAME};
+        syi_exchange_note_error(r->ctx, &r->agreed.notice);
     }
-    shard->n_rows = combine   ? x->n_slots * shard->n_tokens
-                    : counted ? r->by->need[r->comm->device]
-                              : syi_order_tokens(&r->by->group[0].order);
+    shard->out.n_rows = combine   ? x->n_slots * shard->n_tokens
+                        : counted ? r->by->need[r->comm->device]
+                                  : syi_order_tokens(&r->by->group[0].order);
 }
 
 sy_status syi_exchange_wait_device(sy_request *r, sy_status staged)
 {
     sy_status st = staged == SY_OK ? r->memory->wait(r->ctx) : staged;
     if (st != SY_OK)
-        return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
+        return syi_fail_backend(r->ctx, st, "device");
     st = r->kind->poll(r->ctx);
-    return st == SY_OK && (r->mine.flags & SYI_LISTS_ON_DEVICE) == 0 ? syi_exchange_read_choices(r) : st;
+    return st == SY_OK && (r->agreed.mine.flags & SYI_LISTS_ON_DEVICE) == 0 ? syi_exchange_read_choices(r)
+                                                                            : st;
 }
 
 sy_status syi_exchange_read_choices(sy_request *r)
 {
-    if (r->x.id != SYI_ALL_TO_ALL_DISPATCH || r->x.routed)
+    if (syi_is_combine(&r->x) || r->x.routed)
         return SY_OK;
     const sy_status st = r->kind->choices(r->ctx, r);
     if (st == SY_OK)
@@ -343,23 +338,23 @@ bool syi_exchange_some_list_on_device(const sy_request *r)
 {
     bool some = false;
     for (int d = 0; d < r->comm->n_devices; d++)
-        some = some || (r->header[d].flags & SYI_LISTS_ON_DEVICE) != 0;
+        some = some || (r->agreed.header[d].flags & SYI_LISTS_ON_DEVICE) != 0;
     return some;
 }
 
 sy_status syi_exchange_check_counts(sy_request *r)
 {
-    const bool counted = r->x.id == SYI_ALL_TO_ALL_DISPATCH && r->x.layout != SY_LAYOUT_PADDED;
-    r->shard[0].n_rows = counted ? r->by->need[r->comm->device] : 0;
+    const bool counted = !syi_is_combine(&r->x) && r->x.layout != SY_LAYOUT_PADDED;
+    r->shard[0].out.n_rows = counted ? r->by->need[r->comm->device] : 0;
     const sy_status st = syi_exchange_check_capacity(r);
     return st == SY_OK ? syi_exchange_check_input(r) : st;
 }
 
 bool syi_exchange_all_list_on_device(const sy_request *r)
 {
-    bool all = r->direct;
+    bool all = r->way.direct;
     for (int d = 0; d < r->comm->n_devices; d++)
-        all = all && (r->header[d].flags & SYI_LISTS_ON_DEVICE) != 0;
+        all = all && (r->agreed.header[d].flags & SYI_LISTS_ON_DEVICE) != 0;
     return all;
 }
 

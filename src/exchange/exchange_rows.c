@@ -7,11 +7,6 @@
 
 /* ---- Scratch ------------------------------------------------------------------------------------------ */
 
-static int64_t max_group_tokens(const struct syi_exchange *x)
-{
-    return x->max_tokens * x->n_positions;
-}
-
 static int64_t smaller(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -26,10 +21,10 @@ static const struct syi_a2a_hosts *hosts_of(const sy_request *r)
 static int64_t max_picks(const sy_request *r, const struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;
-    if (x->id == SYI_ALL_TO_ALL_COMBINE)
+    if (syi_is_combine(x))
         return x->n_slots * shard->n_tokens;
     int64_t rows = 0;
-    syi_exchange_max_rows(x, max_group_tokens(x), hosts_of(r)->n_local[shard->device], &rows);
+    syi_exchange_max_rows(x, syi_exchange_max_tokens(x), hosts_of(r)->n_local[shard->device], &rows);
     return rows;
 }
 
@@ -47,16 +42,17 @@ static void count_lists(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_hosts *hosts = hosts_of(r);
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    const bool combine = syi_is_combine(x);
     const int64_t reach = smaller(x->n_slots * max_holders(hosts), x->n_positions);
-    r->n_sends = 0;
-    r->n_receives = combine ? 0 : max_group_tokens(x);
+    r->lists.n_sends = 0;
+    r->lists.n_receives = combine ? 0 : syi_exchange_max_tokens(x);
     for (int s = 0; s < r->comm->n_shards; s++) {
         const int64_t tokens = r->shard[s].n_tokens, local = hosts->n_local[r->shard[s].device];
-        const int64_t sends = combine ? max_group_tokens(x) * smaller(x->n_slots, local) : tokens * reach;
-        r->n_sends = sends > r->n_sends ? sends : r->n_sends;
-        if (combine && x->n_slots * tokens > r->n_receives)
-            r->n_receives = x->n_slots * tokens;
+        const int64_t sends =
+            combine ? syi_exchange_max_tokens(x) * smaller(x->n_slots, local) : tokens * reach;
+        r->lists.n_sends = sends > r->lists.n_sends ? sends : r->lists.n_sends;
+        if (combine && x->n_slots * tokens > r->lists.n_receives)
+            r->lists.n_receives = x->n_slots * tokens;
     }
 }
 
@@ -64,26 +60,26 @@ static void count_lists(sy_request *r)
 static void lay_out_lists(sy_request *r, struct syi_arena *arena)
 {
     const struct syi_exchange *x = &r->x;
-    const size_t positions = (size_t)x->n_positions, tokens = (size_t)max_group_tokens(x);
-    r->sends.first = syi_take(arena, (positions + 1) * sizeof *r->sends.first);
-    r->receives.first = syi_take(arena, (positions + 1) * sizeof *r->receives.first);
-    r->sends.rows = syi_take(arena, (size_t)r->n_sends * sizeof *r->sends.rows);
-    r->receives.rows = syi_take(arena, (size_t)r->n_receives * sizeof *r->receives.rows);
-    r->seen = syi_take(arena, tokens * sizeof *r->seen);
+    const size_t positions = (size_t)x->n_positions, tokens = (size_t)syi_exchange_max_tokens(x);
+    r->lists.sends.first = syi_take(arena, (positions + 1) * sizeof *r->lists.sends.first);
+    r->lists.receives.first = syi_take(arena, (positions + 1) * sizeof *r->lists.receives.first);
+    r->lists.sends.rows = syi_take(arena, (size_t)r->lists.n_sends * sizeof *r->lists.sends.rows);
+    r->lists.receives.rows = syi_take(arena, (size_t)r->lists.n_receives * sizeof *r->lists.receives.rows);
+    r->lists.seen = syi_take(arena, tokens * sizeof *r->lists.seen);
 }
 
 /* The table of choices, or on a device where staged rows begin. */
 static void lay_out_table(sy_request *r, struct syi_arena *arena)
 {
     const struct syi_exchange *x = &r->x;
-    const size_t starts = (size_t)x->n_positions * sizeof *r->starts;
+    const size_t starts = (size_t)x->n_positions * sizeof *r->lists.starts;
     const size_t table =
-        syi_size_mul((size_t)max_group_tokens(x) * (size_t)x->n_slots, syi_index_bytes(x->index_type));
+        syi_size_mul((size_t)syi_exchange_max_tokens(x) * (size_t)x->n_slots, syi_index_bytes(x->index_type));
     const size_t all_starts = r->memory->on_device ? syi_size_mul(starts, (size_t)x->n_positions) : 0;
-    r->raw = syi_take(arena, table > all_starts ? table : all_starts);
-    r->mine_raw =
+    r->lists.raw = syi_take(arena, table > all_starts ? table : all_starts);
+    r->lists.mine_raw =
         syi_take(arena, (size_t)(r->shard[0].n_tokens * x->n_slots) * syi_index_bytes(x->index_type));
-    r->starts = r->memory->on_device ? syi_take(arena, starts) : NULL;
+    r->lists.starts = r->memory->on_device ? syi_take(arena, starts) : NULL;
 }
 
 /* Rows on a device travel through memory of their own. */
@@ -94,13 +90,13 @@ static void lay_out_messages(sy_request *r, struct syi_arena *arena, struct syi_
     const bool on_device = r->memory->on_device, pack = r->comm->options.pack || on_device;
     struct syi_arena *rows = on_device ? travel : arena;
     for (int p = 0; p < x->n_planes; p++) {
-        r->send[p] = syi_take(arena, positions * sizeof **r->send);
-        r->recv[p] = syi_take(arena, positions * sizeof **r->recv);
-        r->packed[p] = r->landed[p] = NULL;
+        r->lists.send[p] = syi_take(arena, positions * sizeof **r->lists.send);
+        r->lists.recv[p] = syi_take(arena, positions * sizeof **r->lists.recv);
+        r->lists.packed[p] = r->lists.landed[p] = NULL;
         if (pack)
-            r->packed[p] = syi_take(rows, syi_size_mul((size_t)r->n_sends, x->row_bytes[p]));
+            r->lists.packed[p] = syi_take(rows, syi_size_mul((size_t)r->lists.n_sends, x->row_bytes[p]));
         if (pack || x->sum)
-            r->landed[p] = syi_take(rows, syi_size_mul((size_t)r->n_receives, x->row_bytes[p]));
+            r->lists.landed[p] = syi_take(rows, syi_size_mul((size_t)r->lists.n_receives, x->row_bytes[p]));
     }
 }
 
@@ -120,8 +116,7 @@ static void lay_out_codes(sy_request *r, struct syi_arena *rows)
 /* Whether tokens are read here that are written to several rows. */
 static bool fans_out(const sy_request *r)
 {
-    return r->x.id == SYI_ALL_TO_ALL_DISPATCH &&
-           (r->comm->local || (r->direct && r->x.layout == SY_LAYOUT_EXPERT));
+    return !syi_is_combine(&r->x) && (r->comm->local || (r->way.direct && r->x.layout == SY_LAYOUT_EXPERT));
 }
 
 static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *travel)
@@ -130,40 +125,48 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
     const sy_comm *comm = r->comm;
     const size_t shards = (size_t)comm->n_shards, sources = (size_t)x->n_positions + 1;
     size_t all_picks = 0;
-    r->n_counters = 2 * (hosts_of(r)->n_experts + x->n_positions);
-    const size_t tasks = (size_t)(r->threads < comm->n_shards ? r->threads : comm->n_shards);
-    r->counters = syi_take(arena, tasks * (size_t)r->n_counters * sizeof *r->counters);
-    r->expert_counts = syi_take(arena, (size_t)x->n_experts * sizeof *r->expert_counts);
-    r->expert_offsets = syi_take(arena, ((size_t)x->n_experts + 1) * sizeof *r->expert_offsets);
-    r->jobs = syi_take(arena, shards * sizeof *r->jobs);
-    r->sums = syi_take(arena, shards * sizeof *r->sums);
+    r->lists.n_counters = 2 * (hosts_of(r)->n_experts + x->n_positions);
+    const size_t tasks = (size_t)(r->lists.threads < comm->n_shards ? r->lists.threads : comm->n_shards);
+    r->lists.counters = syi_take(arena, tasks * (size_t)r->lists.n_counters * sizeof *r->lists.counters);
+    r->lists.expert_counts = syi_take(arena, (size_t)x->n_experts * sizeof *r->lists.expert_counts);
+    r->lists.expert_offsets = syi_take(arena, ((size_t)x->n_experts + 1) * sizeof *r->lists.expert_offsets);
+    r->lists.jobs = syi_take(arena, shards * sizeof *r->lists.jobs);
+    r->lists.sums = syi_take(arena, shards * sizeof *r->lists.sums);
     for (int s = 0; s < comm->n_shards; s++) {
         struct syi_a2a_shard *shard = &r->shard[s];
         const size_t picks = (size_t)max_picks(r, shard);
         all_picks += picks;
-        shard->pick = syi_take(arena, picks * sizeof *shard->pick);
-        shard->slot = shard->src.data != NULL ? syi_take(arena, picks * sizeof *shard->slot) : NULL;
-        shard->source = syi_take(arena, (size_t)x->n_planes * sources * sizeof *shard->source);
+        shard->out.pick = syi_take(arena, picks * sizeof *shard->out.pick);
+        shard->out.slot =
+            shard->extras.src.data != NULL ? syi_take(arena, picks * sizeof *shard->out.slot) : NULL;
+        shard->out.source = syi_take(arena, (size_t)x->n_planes * sources * sizeof *shard->out.source);
     }
     lay_out_lists(r, arena);
     if (fans_out(r)) {
-        r->fan_first = syi_take(arena, ((size_t)max_group_tokens(x) + 2) * sizeof *r->fan_first);
-        r->fan_place = syi_take(arena, syi_size_mul(all_picks, sizeof *r->fan_place));
+        r->lists.fan_first =
+            syi_take(arena, ((size_t)syi_exchange_max_tokens(x) + 2) * sizeof *r->lists.fan_first);
+        r->lists.fan_place = syi_take(arena, syi_size_mul(all_picks, sizeof *r->lists.fan_place));
     }
     const bool on_device = r->memory->on_device && !comm->local;
-    r->starts = NULL;
-    if (!comm->local && (!r->direct || on_device))
+    r->lists.starts = NULL;
+    if (!comm->local && (!r->way.direct || on_device))
         lay_out_table(r, arena);
-    if (!comm->local && !r->direct)
+    if (!comm->local && !r->way.direct)
         lay_out_messages(r, arena, travel);
     if (on_device) {
-        const int64_t max = r->n_sends > r->shard[0].n_tokens ? r->n_sends : r->shard[0].n_tokens;
-        r->send_pick = syi_take(arena, (size_t)max * sizeof *r->send_pick);
-        r->devices = syi_take(arena, (size_t)comm->n_devices * sizeof *r->devices);
+        const int64_t max = r->lists.n_sends > r->shard[0].n_tokens ? r->lists.n_sends : r->shard[0].n_tokens;
+        r->lists.send_pick = syi_take(arena, (size_t)max * sizeof *r->lists.send_pick);
+        r->lists.devices = syi_take(arena, (size_t)comm->n_devices * sizeof *r->lists.devices);
         syi_take(travel, 1); /* never empty */
     }
     lay_out_codes(r, r->memory->on_device ? travel : arena);
-    r->add_scratch = x->sum ? syi_take(arena, r->memory->add_scratch(r->ctx, x->n_slots)) : NULL;
+    r->lists.add_scratch = x->sum ? syi_take(arena, r->memory->add_scratch(r->ctx, x->n_slots)) : NULL;
+}
+
+/* The first row of each position, before them. */
+static size_t starts_bytes(const struct syi_exchange *x)
+{
+    return syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
 }
 
 /* Where a combine's stage has the rows of a plane. A row has all planes together, so that its number alone gives its place. */
@@ -188,8 +191,8 @@ static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
 {
     const struct syi_exchange *x = &r->x;
     const bool table = !x->routed;
-    if (x->id == SYI_ALL_TO_ALL_COMBINE) {
-        const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+    if (syi_is_combine(x)) {
+        const size_t starts = starts_bytes(x);
         return windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)rows, staged_row(x)));
     }
     size_t bytes = !table && windowed ? 0 : SYI_ALIGN;
@@ -204,9 +207,9 @@ static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
 static int64_t input_rows(const sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
-    return r->x.id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens
-           : r->x.layout == SY_LAYOUT_PADDED  ? shard->input_first * shard->input_rows
-                                              : shard->input_rows;
+    return !syi_is_combine(&r->x)            ? shard->n_tokens
+           : r->x.layout == SY_LAYOUT_PADDED ? shard->input_first * shard->input_rows
+                                             : shard->input_rows;
 }
 
 /* Whether the input is in memory that the others can read, and its place. */
@@ -221,10 +224,10 @@ static bool find_window(sy_request *r)
         return false;
     const int window = syi_segment_of(r->comm, syi_kind_of(r->memory), shard->from[0].data,
                                       (size_t)rows * x->row_bytes[0], &offset);
-    r->mine.window = (uint8_t)window;
-    r->mine.offset = offset;
-    if (x->id == SYI_ALL_TO_ALL_COMBINE)
-        r->mine.capacity = (uint32_t)rows;
+    r->agreed.mine.window = (uint8_t)window;
+    r->agreed.mine.offset = offset;
+    if (syi_is_combine(x))
+        r->agreed.mine.capacity = (uint32_t)rows;
     return window != SYI_NO_SEGMENT;
 }
 
@@ -234,16 +237,16 @@ void syi_exchange_take_whole(sy_request *r)
     const int64_t all = input_rows(r), need = r->by->need[r->comm->device];
     const int64_t rows = smaller(all, need);
     const size_t bytes = stage_bytes(r, rows, false);
-    r->mine.flags |= SYI_WHOLE;
-    r->mine.capacity = (uint32_t)rows;
-    r->stage_bytes = bytes > r->stage_bytes ? bytes : r->stage_bytes;
+    r->agreed.mine.flags |= SYI_WHOLE;
+    r->agreed.mine.capacity = (uint32_t)rows;
+    r->way.stage_bytes = bytes > r->way.stage_bytes ? bytes : r->way.stage_bytes;
 }
 
 /* A dispatch whose rows the device lists and others read in place: choices in memory that they can read are not copied either. */
 void syi_exchange_take_table(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const size_t row_bytes = (size_t)r->x.n_slots * syi_index_bytes(r->x.index_type);
+    const size_t row_bytes = syi_exchange_choice_bytes(&r->x);
     size_t offset = 0;
     const int segment = shard->n_tokens > 1 && shard->indices.stride != (int64_t)row_bytes
                             ? SYI_NO_SEGMENT
@@ -251,21 +254,21 @@ void syi_exchange_take_table(sy_request *r)
                                              (size_t)shard->n_tokens * row_bytes, &offset);
     if (segment == SYI_NO_SEGMENT)
         return;
-    r->mine.flags |= SYI_TABLE_IN_PLACE;
-    r->mine.slot = (uint8_t)segment;
-    r->mine.routing = offset;
-    r->stage_bytes = 0;
+    r->agreed.mine.flags |= SYI_TABLE_IN_PLACE;
+    r->agreed.mine.slot = (uint8_t)segment;
+    r->agreed.mine.routing = offset;
+    r->way.stage_bytes = 0;
 }
 
 void syi_exchange_leave_table(sy_request *r)
 {
-    if ((r->mine.flags & SYI_TABLE_IN_PLACE) == 0)
+    if ((r->agreed.mine.flags & SYI_TABLE_IN_PLACE) == 0)
         return;
-    r->mine.flags &= (uint8_t)~SYI_TABLE_IN_PLACE;
-    r->mine.slot = (uint8_t)r->slot;
-    r->mine.routing = 0;
-    r->stage_bytes = stage_bytes(r, r->shard[0].n_tokens, r->windowed);
-    r->mine.requested = syi_pages(r->stage_bytes);
+    r->agreed.mine.flags &= (uint8_t)~SYI_TABLE_IN_PLACE;
+    r->agreed.mine.slot = (uint8_t)r->slot;
+    r->agreed.mine.routing = 0;
+    r->way.stage_bytes = stage_bytes(r, r->shard[0].n_tokens, r->way.windowed);
+    r->agreed.mine.requested = syi_pages(r->way.stage_bytes);
 }
 
 sy_status syi_exchange_encode(sy_request *r)
@@ -274,7 +277,7 @@ sy_status syi_exchange_encode(sy_request *r)
         const struct syi_row_codes_plan plan = syi_exchange_codes(&r->x, &r->shard[s]);
         const sy_status st = plan.n_rows > 0 ? r->memory->encode(r->ctx, &plan) : SY_OK;
         if (st != SY_OK)
-            return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
+            return syi_fail_backend(r->ctx, st, "device");
     }
     return SY_OK;
 }
@@ -284,12 +287,12 @@ sy_status syi_exchange_reserve(sy_request *r)
     sy_comm *comm = r->comm;
     if (r->memory->on_device && !comm->local)
         syi_comm_bind_device(r->ctx, comm, r->memory);
-    r->direct = syi_sharing_of(r)->on && !comm->local;
-    r->windowed = r->direct && find_window(r);
-    r->threads = r->ctx->threads;
+    r->way.direct = syi_sharing_of(r)->on && !comm->local;
+    r->way.windowed = r->way.direct && find_window(r);
+    r->lists.threads = r->ctx->threads;
     count_lists(r);
-    const int64_t rows = r->x.id == SYI_ALL_TO_ALL_COMBINE ? r->n_sends : r->shard[0].n_tokens;
-    r->stage_bytes = r->direct ? stage_bytes(r, rows, r->windowed) : 0;
+    const int64_t rows = syi_is_combine(&r->x) ? r->lists.n_sends : r->shard[0].n_tokens;
+    r->way.stage_bytes = r->way.direct ? stage_bytes(r, rows, r->way.windowed) : 0;
     struct syi_arena arena = {NULL, 0}, travel = {NULL, 0};
     lay_out(r, &arena, &travel);
     if (!syi_block_grow(comm, &r->block, arena.used))
@@ -297,7 +300,7 @@ sy_status syi_exchange_reserve(sy_request *r)
     const bool copied = !comm->local && comm->transport.device_rows == SY_TRANSPORT_CPU;
     const sy_status st = travel.used > 0 ? r->memory->travel(r->ctx, &r->travel, travel.used, copied) : SY_OK;
     if (st != SY_OK)
-        return syi_fail(r->ctx, st, "device", "%s", r->ctx->backend_error);
+        return syi_fail_backend(r->ctx, st, "device");
     arena = (struct syi_arena){r->block.data, 0};
     travel = (struct syi_arena){r->travel.rows, 0};
     lay_out(r, &arena, &travel);
@@ -316,14 +319,14 @@ static void list_shard(sy_request *r, struct syi_a2a_shard *shard, int64_t *coun
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_hosts *hosts = hosts_of(r);
-    if (x->id == SYI_ALL_TO_ALL_COMBINE) {
-        shard->n_rows = x->n_slots * shard->n_tokens;
-        syi_a2a_combine_picks(hosts, shard->group, shard->position, x->local_reduce,
-                              x->local_reduce && x->sum, shard->pick, counters);
+    if (syi_is_combine(x)) {
+        shard->out.n_rows = x->n_slots * shard->n_tokens;
+        syi_a2a_combine_picks(hosts, shard->out.group, shard->out.position, x->local_reduce,
+                              x->local_reduce && x->sum, shard->out.pick, counters);
         return;
     }
-    shard->n_rows =
-        syi_a2a_dispatch_picks(hosts, shard->group, shard->position, shard->pick, shard->slot, counters);
+    shard->out.n_rows = syi_a2a_dispatch_picks(hosts, shard->out.group, shard->out.position, shard->out.pick,
+                                               shard->out.slot, counters);
 }
 
 static void list_task(void *data, int task)
@@ -332,7 +335,7 @@ static void list_task(void *data, int task)
     sy_request *r = l->r;
     const int64_t n = r->comm->n_shards;
     for (int64_t s = syi_part(n, l->n_tasks, task); s < syi_part(n, l->n_tasks, task + 1); s++)
-        list_shard(r, &r->shard[s], r->counters + task * r->n_counters);
+        list_shard(r, &r->shard[s], r->lists.counters + task * r->lists.n_counters);
 }
 
 void syi_exchange_lists(sy_request *r)
@@ -341,46 +344,62 @@ void syi_exchange_lists(sy_request *r)
     const sy_comm *comm = r->comm;
     for (int s = 0; s < comm->n_shards; s++) {
         struct syi_a2a_shard *shard = &r->shard[s];
-        shard->position = syi_position_of(comm->mesh, x->axis, shard->device);
-        shard->group = &r->by->group[comm->local ? syi_group_of(comm->mesh, x->axis, shard->device) : 0];
+        shard->out.position = syi_position_of(comm->mesh, x->axis, shard->device);
+        shard->out.group = &r->by->group[comm->local ? syi_group_of(comm->mesh, x->axis, shard->device) : 0];
     }
     /* Processing a choice takes longer than moving its bytes. */
     const uint64_t work =
-        16 * sizeof(int32_t) * (uint64_t)(max_group_tokens(x) * x->n_slots) * (uint64_t)comm->n_shards;
+        16 * sizeof(int32_t) * (uint64_t)(syi_exchange_max_tokens(x) * x->n_slots) * (uint64_t)comm->n_shards;
     struct listing l = {r, syi_tasks(r->ctx, comm->n_shards, work)};
-    l.n_tasks = l.n_tasks < r->threads ? l.n_tasks : r->threads;
+    l.n_tasks = l.n_tasks < r->lists.threads ? l.n_tasks : r->lists.threads;
     syi_parallel(r->ctx, l.n_tasks, list_task, &l);
-    r->has_sends = r->has_receives = false;
+    r->lists.has_sends = r->lists.has_receives = false;
 }
 
 void syi_exchange_list_sends(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
-    if (r->has_sends)
+    if (r->lists.has_sends)
         return;
-    r->has_sends = true;
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
-        syi_a2a_combine_sends(hosts_of(r), shard->group, shard->position, r->x.local_reduce, &r->sends,
-                              r->counters);
+    r->lists.has_sends = true;
+    if (syi_is_combine(&r->x))
+        syi_a2a_combine_sends(hosts_of(r), shard->out.group, shard->out.position, r->x.local_reduce,
+                              &r->lists.sends, r->lists.counters);
     else
-        syi_a2a_dispatch_sends(hosts_of(r), shard->group, shard->position, &r->sends, r->counters);
+        syi_a2a_dispatch_sends(hosts_of(r), shard->out.group, shard->out.position, &r->lists.sends,
+                               r->lists.counters);
+}
+
+int64_t syi_exchange_pick_sends(sy_request *r, int64_t *starts)
+{
+    struct syi_request_lists *const l = &r->lists;
+    int64_t n = 0;
+    syi_exchange_list_sends(r);
+    for (int p = 0; p < r->x.n_positions; p++) {
+        if (starts != NULL)
+            starts[p] = n;
+        for (int64_t i = l->sends.first[p]; p != r->shard[0].out.position && i < l->sends.first[p + 1]; i++)
+            l->send_pick[n++] = (struct syi_a2a_pick){0, l->sends.rows[i]};
+    }
+    return n;
 }
 
 void syi_exchange_list_receives(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
-    if (r->has_receives)
+    if (r->lists.has_receives)
         return;
-    r->has_receives = true;
-    if (r->x.id == SYI_ALL_TO_ALL_COMBINE)
-        syi_a2a_combine_receives(shard->group, shard->pick, shard->n_tokens, &r->receives);
+    r->lists.has_receives = true;
+    if (syi_is_combine(&r->x))
+        syi_a2a_combine_receives(shard->out.group, shard->out.pick, shard->n_tokens, &r->lists.receives);
     else
-        syi_a2a_dispatch_receives(shard->group, shard->pick, shard->n_rows, &r->receives, r->seen);
+        syi_a2a_dispatch_receives(shard->out.group, shard->out.pick, shard->out.n_rows, &r->lists.receives,
+                                  r->lists.seen);
 }
 
 int64_t syi_exchange_rows_before(const sy_request *r, const struct syi_a2a_lists *lists, int p)
 {
-    const int own = r->shard[0].position;
+    const int own = r->shard[0].out.position;
     return lists->first[p] - (p > own ? lists->first[own + 1] - lists->first[own] : 0);
 }
 
@@ -397,10 +416,10 @@ static void stage_tokens(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const size_t table_bytes = x->routed ? 0 : (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    const size_t table_bytes = x->routed ? 0 : syi_exchange_choice_bytes(x);
     const struct syi_rows table = {at, (int64_t)table_bytes};
     at += syi_align((size_t)shard->n_tokens * table_bytes);
-    for (int p = 0; p < x->n_planes && !r->windowed; p++) {
+    for (int p = 0; p < x->n_planes && !r->way.windowed; p++) {
         const struct syi_rows to = {at, (int64_t)x->row_bytes[p]};
         r->memory->pack(r->ctx, to, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
         at += syi_align((size_t)shard->n_tokens * x->row_bytes[p]);
@@ -414,15 +433,16 @@ static void stage_results(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    unsigned char *rows = at + syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+    unsigned char *rows = at + starts_bytes(x);
     int64_t start = 0;
     syi_exchange_list_sends(r);
     for (int p = 0; p < x->n_positions; p++) {
-        const int64_t first = r->sends.first[p], n = p == shard->position ? 0 : r->sends.first[p + 1] - first;
+        const int64_t first = r->lists.sends.first[p],
+                      n = p == shard->out.position ? 0 : r->lists.sends.first[p + 1] - first;
         memcpy(at + 8 * (size_t)p, &start, sizeof start);
         for (int plane = 0; plane < x->n_planes; plane++)
             r->memory->pack(r->ctx, staged_plane(x, rows + (size_t)start * staged_row(x), plane),
-                            shard->from[plane], r->sends.rows + first, n, x->row_bytes[plane]);
+                            shard->from[plane], r->lists.sends.rows + first, n, x->row_bytes[plane]);
         start += n;
     }
 }
@@ -432,23 +452,18 @@ static sy_status stage_on_device(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const bool whole = (r->mine.flags & SYI_WHOLE) != 0;
-    struct syi_a2a_job job = {.pick = r->send_pick, .n_planes = x->n_planes};
-    at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+    const bool whole = (r->agreed.mine.flags & SYI_WHOLE) != 0;
+    struct syi_a2a_job job = {.pick = r->lists.send_pick, .n_planes = x->n_planes};
+    at += starts_bytes(x);
     for (int p = 0; p < x->n_planes; p++) {
         const struct syi_rows to = staged_plane(x, at, p);
         job.plane[p] = (struct syi_a2a_plane){&shard->from[p], to, x->row_bytes[p]};
         if (whole)
-            r->memory->pack(r->ctx, to, shard->from[p], NULL, r->mine.capacity, x->row_bytes[p]);
+            r->memory->pack(r->ctx, to, shard->from[p], NULL, r->agreed.mine.capacity, x->row_bytes[p]);
     }
     if (whole)
         return SY_OK;
-    syi_exchange_list_sends(r);
-    for (int p = 0; p < x->n_positions; p++) {
-        r->starts[p] = job.n_rows;
-        for (int64_t i = r->sends.first[p]; p != shard->position && i < r->sends.first[p + 1]; i++)
-            r->send_pick[job.n_rows++] = (struct syi_a2a_pick){0, r->sends.rows[i]};
-    }
+    job.n_rows = syi_exchange_pick_sends(r, r->lists.starts);
     if (job.n_rows > 0)
         r->memory->copy(r->ctx, &job, 1);
     return r->memory->flush(r->ctx);
@@ -456,20 +471,20 @@ static sy_status stage_on_device(sy_request *r, unsigned char *at)
 
 sy_status syi_exchange_stage(sy_request *r)
 {
-    r->mine.stage = (uint8_t)syi_sharing_of(r)->stage;
-    if ((r->mine.flags & SYI_TABLE_IN_PLACE) == 0)
-        r->mine.slot = (uint8_t)r->slot;
-    r->mine.requested = 0;
-    if (!r->windowed) {
-        r->mine.window = r->mine.stage;
-        r->mine.offset = 0;
+    r->agreed.mine.stage = (uint8_t)syi_sharing_of(r)->stage;
+    if ((r->agreed.mine.flags & SYI_TABLE_IN_PLACE) == 0)
+        r->agreed.mine.slot = (uint8_t)r->slot;
+    r->agreed.mine.requested = 0;
+    if (!r->way.windowed) {
+        r->agreed.mine.window = r->agreed.mine.stage;
+        r->agreed.mine.offset = 0;
     }
     if (r->memory->on_device) /* sent by all where one has rows staged */
-        memset(r->starts, 0, (size_t)r->x.n_positions * sizeof *r->starts);
-    if (r->stage_bytes == 0)
+        memset(r->lists.starts, 0, (size_t)r->x.n_positions * sizeof *r->lists.starts);
+    if (r->way.stage_bytes == 0)
         return SY_OK;
-    unsigned char *at = stage_slot(r, r->comm->device, &r->mine);
-    if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
+    unsigned char *at = stage_slot(r, r->comm->device, &r->agreed.mine);
+    if (!syi_is_combine(&r->x))
         stage_tokens(r, at);
     else if (r->memory->on_device)
         return stage_on_device(r, at);
@@ -500,13 +515,13 @@ static bool reaches(const sy_request *r, int device, int segment, uint64_t offse
 static bool readable(const sy_request *r, int device, const struct syi_header *h)
 {
     const struct syi_exchange *x = &r->x;
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE, windowed = h->window != h->stage,
+    const bool combine = syi_is_combine(x), windowed = h->window != h->stage,
                in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0;
     const int64_t whole = (h->flags & SYI_WHOLE) != 0 ? (int64_t)h->capacity : 0;
     const size_t staged = in_place ? 0 : stage_bytes(r, combine ? whole : (int64_t)h->tokens, windowed);
-    if (in_place && (combine || x->routed ||
-                     !reaches(r, device, h->slot, h->routing,
-                              (size_t)h->tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type))))
+    if (in_place &&
+        (combine || x->routed ||
+         !reaches(r, device, h->slot, h->routing, (size_t)h->tokens * syi_exchange_choice_bytes(x))))
         return false;
     const struct syi_segment *stage = segment_named(r, h->stage, true);
     if (staged > 0 &&
@@ -523,10 +538,11 @@ static bool readable(const sy_request *r, int device, const struct syi_header *h
 int syi_exchange_damaged(const sy_request *r)
 {
     for (int d = 0; d < r->comm->n_devices; d++) {
-        const struct syi_header *h = &r->header[d];
-        if (h->params != r->mine.params || (int64_t)h->tokens > r->x.max_tokens ||
-            ((h->flags & SYI_WHOLE) != 0 && !r->by_device) || /* processes with one routing decide alike */
-            (r->direct && syi_sharing_of(r)->on && h->requested == 0 && !readable(r, d, h)))
+        const struct syi_header *h = &r->agreed.header[d];
+        if (h->params != r->agreed.mine.params || (int64_t)h->tokens > r->x.max_tokens ||
+            ((h->flags & SYI_WHOLE) != 0 &&
+             !r->way.by_device) || /* processes with one routing decide alike */
+            (r->way.direct && syi_sharing_of(r)->on && h->requested == 0 && !readable(r, d, h)))
             return d;
     }
     return -1;
@@ -536,13 +552,14 @@ int syi_exchange_damaged(const sy_request *r)
 
 struct syi_rows *syi_exchange_sources_of(const sy_request *r, const struct syi_a2a_shard *shard, int plane)
 {
-    return shard->source + (size_t)plane * ((size_t)r->x.n_positions + 1);
+    return shard->out.source + (size_t)plane * ((size_t)r->x.n_positions + 1);
 }
 
 /* Rows of another device of this process, or of this one. */
 static void source_in_process(sy_request *r, struct syi_a2a_shard *shard, int position)
 {
-    const int s = syi_device_at(r->comm->mesh, r->x.axis, shard->group->index, position) - r->comm->device;
+    const int s =
+        syi_device_at(r->comm->mesh, r->x.axis, shard->out.group->index, position) - r->comm->device;
     for (int p = 0; p < r->x.n_planes; p++)
         syi_exchange_sources_of(r, shard, p)[position] = r->shard[s].from[p];
 }
@@ -550,7 +567,7 @@ static void source_in_process(sy_request *r, struct syi_a2a_shard *shard, int po
 /* Rows that a header says to be in place. */
 static struct syi_rows windowed_rows(const sy_request *r, int device)
 {
-    const struct syi_header *h = &r->header[device];
+    const struct syi_header *h = &r->agreed.header[device];
     unsigned char *window = r->comm->segment[h->window].base[device];
     return (struct syi_rows){window + h->offset, (int64_t)r->x.row_bytes[0]};
 }
@@ -558,7 +575,7 @@ static struct syi_rows windowed_rows(const sy_request *r, int device)
 void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *rows, unsigned char **table)
 {
     const struct syi_exchange *x = &r->x;
-    const struct syi_header *h = &r->header[device];
+    const struct syi_header *h = &r->agreed.header[device];
     const size_t tokens = h->tokens;
     const bool windowed = h->window != h->stage, in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0,
                staged = !windowed || !(x->routed || in_place);
@@ -570,11 +587,11 @@ void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *ro
         rows[0] = windowed_rows(r, device);
         return;
     }
-    const bool combine = x->id == SYI_ALL_TO_ALL_COMBINE;
+    const bool combine = syi_is_combine(x);
     if (combine)
-        at += syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t));
+        at += starts_bytes(x);
     else if (!x->routed)
-        at += syi_align(tokens * (size_t)x->n_slots * syi_index_bytes(x->index_type));
+        at += syi_align(tokens * syi_exchange_choice_bytes(x));
     for (int p = 0; p < x->n_planes; p++) {
         rows[p] = combine ? staged_plane(x, at, p) : (struct syi_rows){at, (int64_t)x->row_bytes[p]};
         at += combine ? 0 : syi_align(tokens * x->row_bytes[p]);
@@ -595,36 +612,35 @@ static void source_tokens(sy_request *r, struct syi_a2a_shard *shard, int positi
 static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int position, int device)
 {
     const struct syi_exchange *x = &r->x;
-    const struct syi_header *h = &r->header[device];
+    const struct syi_header *h = &r->agreed.header[device];
     if (h->window != h->stage) {
         syi_exchange_sources_of(r, shard, 0)[position] = windowed_rows(r, device);
         return true;
     }
     unsigned char *at = stage_slot(r, device, h);
-    const size_t starts = syi_align(((size_t)x->n_positions + 1) * sizeof(int64_t)),
-                 capacity = r->comm->segment[h->stage].slot_bytes - starts;
+    const size_t starts = starts_bytes(x), capacity = r->comm->segment[h->stage].slot_bytes - starts;
     for (int p = 0; p < x->n_planes; p++)
         syi_exchange_sources_of(r, shard, p)[position] = staged_plane(x, at + starts, p);
     int64_t start;
     syi_exchange_list_receives(r); /* before picks name rows of the stage: it reads positions only */
     const unsigned char *place =
-        r->memory->on_device ? r->raw + (size_t)position * (size_t)x->n_positions * sizeof start : at;
-    memcpy(&start, place + 8 * (size_t)shard->position, sizeof start);
-    const int64_t first = r->receives.first[position], n = r->receives.first[position + 1] - first;
+        r->memory->on_device ? r->lists.raw + (size_t)position * (size_t)x->n_positions * sizeof start : at;
+    memcpy(&start, place + 8 * (size_t)shard->out.position, sizeof start);
+    const int64_t first = r->lists.receives.first[position],
+                  n = r->lists.receives.first[position + 1] - first;
     if (start < 0 || start > INT32_MAX - n || syi_size_mul((size_t)(start + n), staged_row(x)) > capacity)
         return false;
     for (int64_t i = 0; i < n; i++)
-        shard->pick[r->receives.rows[first + i]].row = (int32_t)(start + i);
+        shard->out.pick[r->lists.receives.rows[first + i]].row = (int32_t)(start + i);
     return true;
 }
 
 static struct syi_a2a_job job_of(const sy_request *r, const struct syi_a2a_shard *shard)
 {
     const struct syi_exchange *x = &r->x;
-    struct syi_a2a_job job = {.n_rows = shard->n_rows,
-                              .pick = shard->pick,
-                              .zero = x->zero ||
-                                      (x->id == SYI_ALL_TO_ALL_DISPATCH && x->layout == SY_LAYOUT_EXPERT),
+    struct syi_a2a_job job = {.n_rows = shard->out.n_rows,
+                              .pick = shard->out.pick,
+                              .zero = x->zero || (!syi_is_combine(x) && x->layout == SY_LAYOUT_EXPERT),
                               .n_planes = x->n_planes};
     for (int p = 0; p < x->n_planes; p++)
         job.plane[p] =
@@ -640,9 +656,9 @@ static void fan_out(sy_request *r)
         const struct syi_a2a_group *group = &r->by->group[g];
         int n = 0;
         for (int s = 0; s < comm->n_shards; s++)
-            if (r->shard[s].group == group)
-                r->jobs[n++] = job_of(r, &r->shard[s]);
-        const struct syi_a2a_fan fan = {group, r->jobs, n, r->fan_first, r->fan_place};
+            if (r->shard[s].out.group == group)
+                r->lists.jobs[n++] = job_of(r, &r->shard[s]);
+        const struct syi_a2a_fan fan = {group, r->lists.jobs, n, r->lists.fan_first, r->lists.fan_place};
         r->memory->fan_out(r->ctx, &fan);
     }
 }
@@ -653,27 +669,28 @@ void syi_exchange_move_all(sy_request *r)
     const int n = r->comm->n_shards;
     if (!x->sum) {
         for (int s = 0; s < n; s++)
-            r->jobs[s] = job_of(r, &r->shard[s]);
-        r->memory->copy(r->ctx, r->jobs, n);
+            r->lists.jobs[s] = job_of(r, &r->shard[s]);
+        r->memory->copy(r->ctx, r->lists.jobs, n);
         return;
     }
     for (int s = 0; s < n; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
-        r->sums[s] = (struct syi_a2a_sum){.n_home = shard->n_tokens,
-                                          .n_slots = x->n_slots,
-                                          .hidden = x->hidden,
-                                          .pick = shard->pick,
-                                          .type = x->type,
-                                          .source = syi_exchange_sources_of(r, shard, 0),
-                                          .codes = x->codes,
-                                          .scales = syi_exchange_sources_of(r, shard, x->n_planes - 1),
-                                          .weights = shard->weights,
-                                          .weight_type = shard->weight_type,
-                                          .to = shard->to[0]};
+        r->lists.sums[s] = (struct syi_a2a_sum){.n_home = shard->n_tokens,
+                                                .n_slots = x->n_slots,
+                                                .hidden = x->hidden,
+                                                .pick = shard->out.pick,
+                                                .type = x->type,
+                                                .source = syi_exchange_sources_of(r, shard, 0),
+                                                .codes = x->codes,
+                                                .scales = syi_exchange_sources_of(r, shard, x->n_planes - 1),
+                                                .weights = shard->weights,
+                                                .weight_type = shard->weight_type,
+                                                .to = shard->to[0]};
     }
     const int threads = r->ctx->threads;
-    r->ctx->threads = threads < r->threads ? threads : r->threads; /* the scratch has space for so many */
-    r->memory->add(r->ctx, r->sums, n, r->add_scratch);
+    r->ctx->threads =
+        threads < r->lists.threads ? threads : r->lists.threads; /* the scratch has space for so many */
+    r->memory->add(r->ctx, r->lists.sums, n, r->lists.add_scratch);
     r->ctx->threads = threads;
 }
 
@@ -683,10 +700,10 @@ int syi_exchange_find_sources(sy_request *r)
     for (int s = 0; s < comm->n_shards; s++) {
         struct syi_a2a_shard *shard = &r->shard[s];
         for (int p = 0; p < r->x.n_positions; p++) {
-            const int device = syi_device_at(comm->mesh, r->x.axis, shard->group->index, p);
+            const int device = syi_device_at(comm->mesh, r->x.axis, shard->out.group->index, p);
             if (comm->local || device == comm->device)
                 source_in_process(r, shard, p);
-            else if (r->x.id == SYI_ALL_TO_ALL_DISPATCH)
+            else if (!syi_is_combine(&r->x))
                 source_tokens(r, shard, p, device);
             else if (!source_results(r, shard, p, device))
                 return device;

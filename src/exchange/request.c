@@ -27,7 +27,7 @@ const char *syi_call_name(uint8_t op)
 
 static bool reached(const sy_request *r, sy_phase phase)
 {
-    return r->step == SYI_STEP_DONE || (phase == SY_PHASE_ROUTED && r->routed);
+    return r->now.step == SYI_STEP_DONE || (phase == SY_PHASE_ROUTED && r->now.routed);
 }
 
 /* Advances all requests until `until` returns true; fails after the comm's timeout. */
@@ -76,7 +76,7 @@ static sy_status take_request(sy_ctx *ctx, sy_comm *comm, sy_request **request)
 static bool past_header(const sy_request *r, sy_phase phase)
 {
     (void)phase;
-    return !r->open || r->step != SYI_STEP_HEADER;
+    return !r->open || r->now.step != SYI_STEP_HEADER;
 }
 
 /* Without checks headers are exchanged until a call was agreed on (needs_header): whether one was is known in all
@@ -101,21 +101,17 @@ static void open_request(sy_request *r, sy_ctx *ctx, uint8_t op)
     r->open = true;
     r->op = op;
     r->sequence = r->comm->sequence++;
-    r->step = SYI_STEP_HEADER;
-    r->runs_on_device = r->marked = r->by_device = false;
-    r->posted = r->routed = r->chosen = r->listed = r->direct = r->windowed = false;
-    r->packing = r->tabled = false;
-    memset(r->waiting, 0, sizeof r->waiting);
-    r->status = SY_OK;
-    r->fault = (sy_fault){.argument = ""};
-    r->error[0] = '\0';
-    r->bytes = 0;
-    r->stage_bytes = 0;
+    r->now = (struct syi_progress){.step = SYI_STEP_HEADER};
+    r->way = (struct syi_way){.direct = false};
+    r->result.status = SY_OK;
+    r->result.fault = (sy_fault){.argument = ""};
+    r->result.error[0] = '\0';
+    r->result.bytes = 0;
     r->memory = NULL;
     r->start_ns = ctx->trace != NULL ? syi_now() : 0;
     r->x = (struct syi_exchange){.id = (enum syi_op_id)op};
     r->by = NULL;
-    r->mine = (struct syi_header){.stage = SYI_NO_SEGMENT, .window = SYI_NO_SEGMENT};
+    r->agreed.mine = (struct syi_header){.stage = SYI_NO_SEGMENT, .window = SYI_NO_SEGMENT};
 }
 
 /* An open request of the comm that does not advance, on which others between processes wait; NULL: none. */
@@ -150,9 +146,7 @@ sy_status syi_call_begin(sy_ctx **ctx, sy_comm *comm, const char *name)
         return syi_fail(*ctx, SY_ERR_COMM, "comm", "%s", is_broken);
     if (!comm->local && captured_request(comm) != NULL)
         return fail_captured(*ctx);
-    const sy_status st = wait_for_answers(*ctx, comm);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(wait_for_answers(*ctx, comm));
     syi_clear_fault(*ctx, name); /* requests that were advanced meanwhile may have failed */
     (*ctx)->device = comm->local ? 0 : comm->device + 1; /* all processes return the sentence */
     return none ? syi_fail(*ctx, SY_ERR_NULL, "ctx", "is NULL, want a context") : SY_OK;
@@ -165,8 +159,8 @@ sy_status syi_call_agree(sy_ctx *ctx, sy_comm *comm, const struct syi_header *mi
     sy_request *r = &comm->requests[comm->n_requests - 1];
     ctx->device = 0;
     open_request(r, ctx, mine->op);
-    r->mine = *mine;
-    r->mine.params = comm->options_hash;
+    r->agreed.mine = *mine;
+    r->agreed.mine.params = comm->options_hash;
     syi_exchange_begin(r, found);
     const sy_status st = sy_request_wait(r, SY_PHASE_DONE);
     r->open = false;
@@ -231,15 +225,15 @@ sy_status syi_exchange_run(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange
 
 static void show_error(const sy_request *r)
 {
-    r->ctx->fault = r->fault;
-    memcpy(r->ctx->error, r->error, sizeof r->error);
+    r->ctx->fault = r->result.fault;
+    memcpy(r->ctx->error, r->result.error, sizeof r->result.error);
 }
 
 /* The status of a request that has reached a phase, with its sentence. */
 static sy_status status_of(const sy_request *r)
 {
     show_error(r);
-    return r->status;
+    return r->result.status;
 }
 
 sy_status sy_request_test(sy_request *request, sy_phase phase, bool *done)
@@ -277,8 +271,8 @@ sy_status sy_request_wait(sy_request *request, sy_phase phase)
 
 int64_t sy_request_tokens(const sy_request *request, int device)
 {
-    if (request == NULL || !request->open || !reached(request, SY_PHASE_ROUTED) || request->status != SY_OK ||
-        device < 0 || device >= request->comm->n_devices)
+    if (request == NULL || !request->open || !reached(request, SY_PHASE_ROUTED) ||
+        request->result.status != SY_OK || device < 0 || device >= request->comm->n_devices)
         return -1;
     return syi_exchange_group_tokens(request, device);
 }

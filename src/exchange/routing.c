@@ -39,12 +39,6 @@ int64_t syi_routing_group_tokens(const sy_routing *routing, int device)
     return syi_order_tokens(&routing->group[group].order);
 }
 
-/* The largest number of tokens of a group. */
-static int64_t max_group_tokens(const struct syi_exchange *x)
-{
-    return x->max_tokens * x->n_positions;
-}
-
 static size_t mapping_bytes(const sy_comm *comm, const struct syi_exchange *x)
 {
     return syi_size_mul((size_t)x->n_experts, (size_t)comm->n_devices * sizeof(uint16_t));
@@ -52,7 +46,8 @@ static size_t mapping_bytes(const sy_comm *comm, const struct syi_exchange *x)
 
 static void lay_out(struct syi_arena *arena, const sy_comm *comm, const struct syi_exchange *x, sy_routing *r)
 {
-    const size_t groups = (size_t)r->n_groups, slots = (size_t)max_group_tokens(x) * (size_t)x->n_slots;
+    const size_t groups = (size_t)r->n_groups,
+                 slots = (size_t)syi_exchange_max_tokens(x) * (size_t)x->n_slots;
     syi_a2a_hosts_take(arena, &r->hosts, x->n_experts, comm->n_devices);
     r->mapping = syi_take(arena, mapping_bytes(comm, x));
     r->group = syi_take(arena, groups * sizeof *r->group);
@@ -75,16 +70,16 @@ static sy_status read_hosts(sy_request *request)
     const bool compact = x->mapping.stride == (int64_t)row_bytes || x->n_experts == 1;
     const bool plain = compact && x->n_copies == 1;
     struct syi_rows mapping = x->mapping;
-    if (request->runs_on_device && !x->mapping_in_cpu && request->memory->mesh->captures(request->ctx))
+    if (request->way.runs_on_device && !x->mapping_in_cpu && request->memory->mesh->captures(request->ctx))
         return syi_fail(request->ctx, SY_ERR_UNSUPPORTED, "expert_mapping",
                         "is on a device, where a capture cannot read it, want CPU memory");
-    sy_status st = request->runs_on_device && !x->mapping_in_cpu
+    sy_status st = request->way.runs_on_device && !x->mapping_in_cpu
                        ? request->memory->begin(request->ctx, NULL, 0, 0)
                        : SY_OK;
     if (st == SY_OK && !x->mapping_in_cpu)
         st = request->memory->read(request->ctx, &mapping, x->n_copies * x->n_experts, row_bytes);
     if (st != SY_OK)
-        return syi_fail(request->ctx, st, "expert_mapping", "%s", request->ctx->backend_error);
+        return syi_fail_backend(request->ctx, st, "expert_mapping");
     if (plain && r->mapping_bytes == bytes && memcmp(r->mapping, mapping.data, bytes) == 0)
         return SY_OK;
     r->mapping_bytes = 0;
@@ -102,9 +97,9 @@ static sy_status use_routing(sy_request *request)
     const sy_routing *routing = request->x.routing;
     int ordinal = 0;
     void *stream;
-    if (request->runs_on_device)
+    if (request->way.runs_on_device)
         request->memory->place(request->ctx, &ordinal, &stream);
-    if (request->runs_on_device && routing->device.ordinal != ordinal)
+    if (request->way.runs_on_device && routing->device.ordinal != ordinal)
         return syi_fail(request->ctx, SY_ERR_DEVICE, "routing",
                         "was filled by a dispatch on CUDA device %d, want tensors there",
                         routing->device.ordinal);
@@ -117,7 +112,7 @@ sy_status syi_routing_begin(sy_request *request)
     const struct syi_exchange *x = &request->x;
     sy_comm *comm = request->comm;
     sy_routing *r = &request->own;
-    if (x->routed && x->routing->on_device && !request->runs_on_device && comm->local)
+    if (x->routed && x->routing->on_device && !request->way.runs_on_device && comm->local)
         return syi_fail(request->ctx, SY_ERR_DEVICE, "routing",
                         "was filled by a dispatch on a device, want tensors there");
     if (x->routed)
@@ -143,13 +138,11 @@ sy_status syi_routing_begin(sy_request *request)
     if (st != SY_OK || x->rule.replica == SY_A2A_REPLICA_ALL)
         return st;
     syi_a2a_read_replicas(&r->replicas, &r->hosts, comm->mesh, x->axis);
-    if (!request->runs_on_device || syi_exchange_runs_on_device(request, r))
+    if (!request->way.runs_on_device || syi_exchange_runs_on_device(request, r))
         return SY_OK;
-    request->runs_on_device = false; /* too many replicas for the device */
+    request->way.runs_on_device = false; /* too many replicas for the device */
     const sy_status begun = request->memory->begin(request->ctx, NULL, 0, 0);
-    return begun == SY_OK
-               ? SY_OK
-               : syi_fail(request->ctx, begun, "expert_mapping", "%s", request->ctx->backend_error);
+    return begun == SY_OK ? SY_OK : syi_fail_backend(request->ctx, begun, "expert_mapping");
 }
 
 void syi_routing_order(sy_request *request)
@@ -170,7 +163,7 @@ void syi_routing_order(sy_request *request)
             .index = index,
             .order = {x->n_positions, first, x->interleave},
             .n_slots = x->n_slots,
-            .choice = r->choice + (size_t)g * (size_t)max_group_tokens(x) * (size_t)x->n_slots,
+            .choice = r->choice + (size_t)g * (size_t)syi_exchange_max_tokens(x) * (size_t)x->n_slots,
             .layout = x->layout,
             .align = x->align,
             .expert_rows = x->expert_rows,
@@ -190,20 +183,20 @@ struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2
     const bool on_device = request->memory->on_device; /* tables are then gathered in CPU memory */
     if (device == comm->device && !on_device)
         return request->shard[0].indices;
-    if (request->direct && !on_device) {
-        const struct syi_header *h = &request->header[device];
+    if (request->way.direct && !on_device) {
+        const struct syi_header *h = &request->agreed.header[device];
         const struct syi_segment *stage = &comm->segment[h->stage];
         return (struct syi_rows){(unsigned char *)stage->base[device] + h->slot * stage->slot_bytes,
                                  row_bytes};
     }
-    return (struct syi_rows){request->raw + group->order.first[position] * row_bytes, row_bytes};
+    return (struct syi_rows){request->lists.raw + group->order.first[position] * row_bytes, row_bytes};
 }
 
 /* Choices that were validated where they come from. */
 static sy_status reread(sy_request *request, struct syi_rows rows, bool of_tensor, int64_t n, int32_t *choice)
 {
     const struct syi_exchange *x = &request->x;
-    const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    const size_t row_bytes = syi_exchange_choice_bytes(x);
     const sy_status st = of_tensor ? request->memory->read(request->ctx, &rows, n, row_bytes) : SY_OK;
     if (st == SY_OK)
         syi_a2a_read_choices(request->ctx, 0, rows, x->index_type, n, x->n_slots, x->n_experts, false,
@@ -236,10 +229,10 @@ sy_status syi_routing_read(sy_request *request)
     sy_routing *r = &request->own;
     sy_status st = SY_OK;
     for (int g = 0; st == SY_OK && g < r->n_groups; g++) {
-        int32_t *choice = r->choice + (size_t)g * (size_t)max_group_tokens(x) * (size_t)x->n_slots;
+        int32_t *choice = r->choice + (size_t)g * (size_t)syi_exchange_max_tokens(x) * (size_t)x->n_slots;
         const int lead = comm->local ? syi_device_at(comm->mesh, x->axis, g, 0) : 0;
-        const bool dispatch = x->id == SYI_ALL_TO_ALL_DISPATCH;
-        if (!dispatch && !request->chosen)
+        const bool dispatch = !syi_is_combine(x);
+        if (!dispatch && !request->now.chosen)
             st = reread(request, request->shard[lead].indices, true, syi_order_tokens(&r->group[g].order),
                         choice);
         for (int p = 0; st == SY_OK && p < x->n_positions && dispatch; p++)
@@ -250,13 +243,12 @@ sy_status syi_routing_read(sy_request *request)
     if (st == SY_OK)
         return SY_OK;
     syi_clear_fault(request->ctx, syi_call_name(request->op));
-    return syi_fail(request->ctx, st, x->id == SYI_ALL_TO_ALL_COMBINE ? "expert_metadata" : "expert_indices",
-                    "%s", request->ctx->backend_error);
+    return syi_fail_backend(request->ctx, st, syi_is_combine(x) ? "expert_metadata" : "expert_indices");
 }
 
 sy_status syi_routing_fetch(sy_ctx *ctx, sy_routing *routing)
 {
-    const struct syi_there *there = &routing->device;
+    const struct syi_device_routing *device = &routing->device;
     const struct syi_token_order *order = &routing->group[0].order;
     if (!routing->on_device || routing->fetched)
         return SY_OK;
@@ -265,12 +257,12 @@ sy_status syi_routing_fetch(sy_ctx *ctx, sy_routing *routing)
     for (int p = 0; st == SY_OK && p < order->n_positions; p++) {
         const int64_t n_tokens = order->first[p + 1] - order->first[p], run = syi_run_of(order, n_tokens);
         if (n_tokens > 0)
-            st = there->by->fetch(ctx, there, &plan, order->first[p], run, n_tokens / run,
-                                  routing->choice + syi_tau(order, p, 0) * plan.n_slots,
-                                  run * (run < n_tokens ? order->n_positions : 1));
+            st = device->by->fetch(ctx, device, &plan, order->first[p], run, n_tokens / run,
+                                   routing->choice + syi_tau(order, p, 0) * plan.n_slots,
+                                   run * (run < n_tokens ? order->n_positions : 1));
     }
     routing->fetched = st == SY_OK;
-    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "routing", "%s", ctx->backend_error);
+    return st == SY_OK ? SY_OK : syi_fail_backend(ctx, st, "routing");
 }
 
 bool syi_routing_awaited(const sy_routing *routing)
@@ -278,7 +270,7 @@ bool syi_routing_awaited(const sy_routing *routing)
     const sy_comm *comm = routing->comm;
     for (int i = 0; i < comm->n_requests; i++) {
         const sy_request *r = &comm->requests[i];
-        if (r->open && !r->routed && !r->x.routed && r->x.routing == routing)
+        if (r->open && !r->now.routed && !r->x.routed && r->x.routing == routing)
             return true;
     }
     return false;
@@ -290,7 +282,7 @@ bool syi_routing_busy(const sy_request *request)
     const sy_routing *to = request->x.routed ? NULL : request->x.routing;
     for (int i = 0; to != NULL && i < comm->n_requests; i++) {
         const sy_request *o = &comm->requests[i];
-        if (o != request && o->open && o->step != SYI_STEP_DONE && o->by == to &&
+        if (o != request && o->open && o->now.step != SYI_STEP_DONE && o->by == to &&
             o->sequence < request->sequence)
             return true;
     }
@@ -305,11 +297,11 @@ void syi_routing_give(sy_request *request)
     const sy_routing before = *to, made = request->own;
     *to = made;
     request->own = before;
-    if (!request->by_device) {
+    if (!request->way.by_device) {
         to->device = before.device;
         request->own.device = made.device;
     }
-    to->on_device = request->runs_on_device || request->by_device;
+    to->on_device = request->way.runs_on_device || request->way.by_device;
     to->fetched = false;
     to->filled = true;
     to->epoch = request->sequence;

@@ -366,15 +366,14 @@ static sy_status check_memory(struct syi_call *call, sy_request *request, const 
     sy_status st = comm->local ? SY_OK : syi_comm_check_device(call->ctx, comm, request->memory);
     if (st != SY_OK || call->query)
         return st;
-    request->runs_on_device = syi_exchange_runs_on_device(request, NULL);
-    if (!request->runs_on_device)
+    request->way.runs_on_device = syi_exchange_runs_on_device(request, NULL);
+    if (!request->way.runs_on_device)
         st = request->memory->begin(call->ctx, x->routed ? NULL : &shard->indices,
-                                    x->id == SYI_ALL_TO_ALL_DISPATCH ? shard->n_tokens : shard->table,
-                                    (size_t)x->n_slots * syi_index_bytes(x->index_type));
-    if (st == SY_OK && !request->runs_on_device && comm->local)
+                                    !syi_is_combine(x) ? shard->n_tokens : shard->table,
+                                    syi_exchange_choice_bytes(x));
+    if (st == SY_OK && !request->way.runs_on_device && comm->local)
         st = request->memory->wait(call->ctx);
-    return st == SY_OK ? syi_device_poll(call->ctx)
-                       : syi_fail(call->ctx, st, call->backend->name, "%s", call->ctx->backend_error);
+    return st == SY_OK ? syi_device_poll(call->ctx) : syi_fail_backend(call->ctx, st, call->backend->name);
 }
 
 /* A device's tensors are wrong, and the contents of those before it, which come first, are on a device: they are read here, but for
@@ -389,7 +388,7 @@ static sy_status read_earlier(struct syi_call *call, sy_request *request, const 
     if (request->x.routed || request->memory->mesh->captures(ctx) ||
         request->memory->begin(ctx, NULL, 0, 0) != SY_OK)
         return found;
-    request->runs_on_device = false;
+    request->way.runs_on_device = false;
     for (int s = 0; s < n; s++) {
         ctx->device = s + 1;
         ctx->found.bad = SYI_GOOD;
@@ -405,9 +404,9 @@ static sy_status read_earlier(struct syi_call *call, sy_request *request, const 
 }
 
 /* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no
-   contents and no headers, and may have `room` for the shapes of some devices. */
+   contents and no headers, and may have `capacity` for the shapes of some devices. */
 static sy_status validate_shards(struct syi_call *call, sy_request *request, const struct syi_exchange_op *op,
-                                 int room)
+                                 int capacity)
 {
     const DLTensor *all[SYI_MAX_TENSORS];
     sy_shape *const shapes = call->shapes;
@@ -420,7 +419,7 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
         *shard = (struct syi_a2a_shard){.device = request->comm->device + s};
         call->ctx->device = shard->device + 1;
         take_shard(call, all, s);
-        call->shapes = s < room ? shapes + (size_t)s * (size_t)op->info->n_tensors : NULL;
+        call->shapes = s < capacity ? shapes + (size_t)s * (size_t)op->info->n_tensors : NULL;
         st = op->check(call, request, &x, shard);
         if (st == SY_OK && s == 0) {
             request->x = x;
@@ -437,9 +436,10 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
             st = check_apart(call, request, s);
         if (st == SY_OK)
             st = syi_describe_found(call->ctx, op->info, op->contents(call, request, &x, shard));
-        if (st != SY_OK && request->runs_on_device && s > 0)
+        if (st != SY_OK && request->way.runs_on_device && s > 0)
             st = read_earlier(call, request, op, all, s, st);
-        fill_header(request, &x, shard, st, request->comm->local ? &request->header[s] : &request->mine);
+        fill_header(request, &x, shard, st,
+                    request->comm->local ? &request->agreed.header[s] : &request->agreed.mine);
     }
     call->ctx->device = 0;
     call->rows = rows; /* a query tells of the first */
@@ -482,9 +482,5 @@ sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
         return SY_ERR_NULL;
     sy_query answer;
     SYI_TRY(syi_a2a_infer(ctx, comm, op, args, args_bytes, &answer, NULL, 0));
-    if (query == NULL)
-        return syi_fail(ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
-    memset(query, 0, query_bytes);
-    memcpy(query, &answer, query_bytes < sizeof answer ? query_bytes : sizeof answer);
-    return SY_OK;
+    return syi_answer(ctx, &answer, query, query_bytes);
 }

@@ -382,25 +382,25 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
     if (x->local_reduce && x->rule.replica == SY_A2A_REPLICA_ALL)
         SYI_TRY(syi_a2a_check_single(call->ctx, hosts, comm->mesh, x->axis));
     SYI_TRY(check_local(call, hosts, x, shard));
-    if (x->routed || request->runs_on_device)
+    if (x->routed || request->way.runs_on_device)
         return SY_OK;
     const int home = syi_group_of(comm->mesh, x->axis, shard->device);
     const int lead =
         syi_device_at(comm->mesh, x->axis, home, 0) - comm->device; /* first device of its group, if here */
     struct syi_rows table = shard->indices;
-    const size_t row_bytes = (size_t)x->n_slots * syi_index_bytes(x->index_type);
+    const size_t row_bytes = syi_exchange_choice_bytes(x);
     const sy_status st = request->memory->read(call->ctx, &table, shard->table, row_bytes);
     if (st != SY_OK)
-        return syi_fail(call->ctx, st, "expert_metadata", "%s", call->ctx->backend_error);
+        return syi_fail_backend(call->ctx, st, "expert_metadata");
     shard->table_hash = comm->options.check == SY_CHECK_NONE && !comm->local
                             ? 0
                             : syi_a2a_hash(0, table, shard->table, row_bytes);
     if (comm->local && !first && lead < shard->device && request->shard[lead].table_hash == shard->table_hash)
         return SY_OK; /* what its group's first device has, and was validated */
     /* One process, one table of a known number of tokens: read where it belongs while it is validated. */
-    request->chosen = !comm->local && !x->ragged;
+    request->now.chosen = !comm->local && !x->ragged;
     return syi_a2a_read_choices(call->ctx, METADATA, table, x->index_type, shard->table, x->n_slots,
-                                x->n_experts, x->strict, request->chosen ? request->own.choice : NULL);
+                                x->n_experts, x->strict, request->now.chosen ? request->own.choice : NULL);
 }
 
 static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)

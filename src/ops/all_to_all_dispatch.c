@@ -361,13 +361,13 @@ static void fill_shard(struct syi_call *call, const struct syi_coded *coded, str
     shard->capacity = table_rows(call, TOKENS);
     shard->table = table < present ? table : present;
     shard->indices = syi_rows_of(call, INDICES);
-    shard->metadata = syi_rows_of(call, METADATA);
+    shard->extras.metadata = syi_rows_of(call, METADATA);
     shard->mask = (struct syi_rows){syi_data(call, PRESENT), 0};
-    shard->src = syi_rows_of(call, SRC);
-    shard->expert_counts = syi_data(call, EXPERT_COUNTS);
-    shard->expert_offsets = syi_data(call, EXPERT_OFFSETS);
-    shard->rows_from = syi_data(call, ROWS_FROM);
-    shard->rows_to = syi_data(call, ROWS_TO);
+    shard->extras.src = syi_rows_of(call, SRC);
+    shard->extras.expert_counts = syi_data(call, EXPERT_COUNTS);
+    shard->extras.expert_offsets = syi_data(call, EXPERT_OFFSETS);
+    shard->extras.rows_from = syi_data(call, ROWS_FROM);
+    shard->extras.rows_to = syi_data(call, ROWS_TO);
     x->mapping = syi_rows_of(call, MAPPING);
     x->mapping_in_cpu = syi_in_cpu_memory(call, MAPPING);
     x->routing = call->args.all_to_all_dispatch.routing;
@@ -413,10 +413,9 @@ static sy_status read_choices(sy_ctx *ctx, const sy_request *request, const stru
                               struct syi_a2a_shard *shard)
 {
     struct syi_rows indices = shard->indices;
-    const sy_status st = request->memory->read(ctx, &indices, shard->n_tokens,
-                                               (size_t)x->n_slots * syi_index_bytes(x->index_type));
+    const sy_status st = request->memory->read(ctx, &indices, shard->n_tokens, syi_exchange_choice_bytes(x));
     if (st != SY_OK)
-        return syi_fail(ctx, st, "expert_indices", "%s", ctx->backend_error);
+        return syi_fail_backend(ctx, st, "expert_indices");
     shard->read = indices;
     return syi_a2a_read_choices(ctx, INDICES, indices, x->index_type, shard->n_tokens, x->n_slots,
                                 x->n_experts, x->strict, NULL);
@@ -431,7 +430,7 @@ static sy_status choices(sy_ctx *ctx, sy_request *request)
     return st;
 }
 
-static sy_status tell(sy_ctx *ctx, const struct syi_found *found)
+static sy_status fail_found(sy_ctx *ctx, const struct syi_found *found)
 {
     ctx->device = (int)found->device;
     const sy_status st = syi_describe_found(ctx, &syi_op_all_to_all_dispatch.info, syi_report(ctx, *found));
@@ -449,7 +448,7 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
     const int64_t n_local = hosts->n_local[shard->device];
     SYI_TRY(syi_check_vector(call, EXPERT_COUNTS, n_local));
     SYI_TRY(syi_check_vector(call, EXPERT_OFFSETS, n_local + 1));
-    if (x->routed || request->runs_on_device || (request->memory->on_device && !comm->local))
+    if (x->routed || request->way.runs_on_device || (request->memory->on_device && !comm->local))
         return SY_OK;
     return read_choices(call->ctx, request, x, shard);
 }
@@ -472,7 +471,7 @@ const struct syi_exchange_op syi_exchange_all_to_all_dispatch = {&syi_op_all_to_
                                                                  check,
                                                                  contents,
                                                                  choices,
-                                                                 tell,
+                                                                 fail_found,
                                                                  syi_device_poll};
 
 SYI_DEFINE_EXCHANGE(all_to_all_dispatch)

@@ -4,8 +4,18 @@
 #include "ops/call.h"
 #include "cuda/cuda.h"
 
-/* Copies what the caller's header knew of the struct. Fields it did not know are zero, the default; fields
-   we do not know must be zero. */
+sy_status syi_check_tail(struct syi_call *call, const char *name, const void *data, size_t bytes,
+                         size_t known)
+{
+    const size_t at = syi_unknown_field(data, bytes, known);
+    if (at >= bytes)
+        return SY_OK;
+    return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, name,
+                    "sets a field at byte %zu, want at most %zu bytes: the caller's header is newer", at,
+                    known);
+}
+
+/* Copies what the caller's header knew of the struct. Fields it did not know are zero, the default. */
 sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_bytes)
 {
     if (args == NULL)
@@ -14,11 +24,8 @@ sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_byt
     if (args_bytes < known)
         memset((unsigned char *)&call->args + args_bytes, 0, known - args_bytes);
     memcpy(&call->args, args, args_bytes < known ? args_bytes : known);
-    for (size_t i = known; i < args_bytes; i++)
-        if (((const unsigned char *)args)[i] != 0)
-            return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "args",
-                            "sets a field at byte %zu, want at most %zu bytes: the caller's header is newer",
-                            i, known);
+    if (args_bytes > known)
+        SYI_TRY(syi_check_tail(call, "args", args, args_bytes, known));
     for (int i = 0; i < call->op->info.n_tensors; i++) {
         const sy_field_info *rule = &call->op->info.fields[i];
         call->tail[i] = rule->flags & SY_FIELD_PER_ROW ? 0 : 1;
@@ -94,7 +101,7 @@ static sy_status run(struct syi_call *call)
     if (st == SY_OK)
         return on_device && ctx->synchronous ? syi_device_wait(ctx) : SY_OK;
     if (ctx->found.bad == SYI_GOOD)
-        return syi_fail(ctx, st, call->backend->name, "%s", ctx->backend_error);
+        return syi_fail_backend(ctx, st, call->backend->name);
     return syi_describe_found(ctx, &call->op->info, st);
 }
 
@@ -177,18 +184,21 @@ sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size
     return st;
 }
 
+sy_status syi_answer(sy_ctx *ctx, const sy_query *answer, sy_query *query, size_t query_bytes)
+{
+    if (query == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
+    memset(query, 0, query_bytes);
+    memcpy(query, answer, query_bytes < sizeof *answer ? query_bytes : sizeof *answer);
+    return SY_OK;
+}
+
 sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
                     sy_query *query, size_t query_bytes)
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
     sy_query answer;
-    const sy_status st = syi_infer(ctx, op, args, args_bytes, &answer, NULL);
-    if (st != SY_OK)
-        return st;
-    if (query == NULL)
-        return syi_fail(ctx, SY_ERR_NULL, "query", "is NULL, want a struct for the answer");
-    memset(query, 0, query_bytes);
-    memcpy(query, &answer, query_bytes < sizeof answer ? query_bytes : sizeof answer);
-    return SY_OK;
+    SYI_TRY(syi_infer(ctx, op, args, args_bytes, &answer, NULL));
+    return syi_answer(ctx, &answer, query, query_bytes);
 }

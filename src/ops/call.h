@@ -1,5 +1,5 @@
 /*
- * One operator call on its way from the door to the backend. An operator is described by a table of its
+ * One operator call on its way from the API to the backend. An operator is described by a table of its
  * tensors and one check function; everything operators have in common, the order of checks above all, is
  * written once here.
  */
@@ -192,6 +192,10 @@ static inline bool syi_looked_at(const struct syi_call *call, int i)
 /* The argument struct as this library knows it, and its tensors; every field may be an array. */
 sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_bytes);
 
+/* A struct of a caller whose header is newer sets no field that this library does not know. */
+sy_status syi_check_tail(struct syi_call *call, const char *name, const void *data, size_t bytes,
+                         size_t known);
+
 /*
  * Scratch memory for the backend, and for planes where they are more than SYI_FEW_PLANES, apart from all tensors. Called
  * once the plan is complete but for the planes; an operator without planes leaves it to syi_run. A query takes none.
@@ -248,6 +252,9 @@ sy_status syi_fail_rank(struct syi_call *call, int i, int want);
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);
 sy_status syi_query(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
                     sy_query *query, size_t query_bytes);
+
+/* Its answer, in the struct that the caller's header knows. */
+sy_status syi_answer(sy_ctx *ctx, const sy_query *answer, sy_query *query, size_t query_bytes);
 
 /* The same answers, and the shapes of outputs; `shapes` may be NULL. */
 sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
@@ -348,9 +355,9 @@ sy_status syi_check_expert_rows(struct syi_call *call, int64_t rows, sy_a2a_layo
 #define SYI_EXPERT_ROWS_FIELD \
     SYI_SCALAR(expert_rows, I64, .help = "layout expert: rows of every expert; 0: as many as it has tokens")
 
-/* Rows are dealt out evenly: over the tokens (packed), or over the experts where they count (capacity). Sets
-   n_slots. */
-sy_status syi_check_share(struct syi_call *call, struct syi_moe_rows_plan *plan, bool by_expert);
+/* Rows are dealt out evenly: over the tokens (packed), or over the experts where they count (capacity). Sets the mode and n_slots
+   of the plan. */
+sy_status syi_check_share(struct syi_call *call, bool capacity, bool zero_pad, bool by_expert);
 
 /* `rows` of `row_bytes` can be counted, even when the output itself is not there yet. */
 sy_status syi_check_output(struct syi_call *call, const char *argument, int64_t rows, int64_t row_bytes);

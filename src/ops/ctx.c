@@ -6,20 +6,7 @@
 #include "cpu/pool.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
-
-static void *alloc_default(void *user, size_t bytes)
-{
-    (void)user;
-    return malloc(bytes);
-}
-
-static void free_default(void *user, void *ptr)
-{
-    (void)user;
-    free(ptr);
-}
 
 static sy_status reject(const sy_ctx_options *o, sy_status status, const char *sentence, const char *value)
 {
@@ -47,9 +34,8 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
         *ctx = NULL;
     if (options != NULL) {
         memcpy(&o, options, options_bytes < sizeof o ? options_bytes : sizeof o);
-        for (size_t i = sizeof o; i < options_bytes; i++)
-            if (((const unsigned char *)options)[i] != 0)
-                return reject(&o, SY_ERR_UNSUPPORTED, "options set a field this library does not know", "");
+        if (syi_unknown_field(options, options_bytes, sizeof o) < options_bytes)
+            return reject(&o, SY_ERR_UNSUPPORTED, "options set a field this library does not know", "");
     }
     if (o.error != NULL && o.error_bytes > 0)
         o.error[0] = '\0';
@@ -68,8 +54,8 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
     if (kernels == NULL)
         return reject_isa(&o, known);
     if (o.alloc == NULL) {
-        o.alloc = alloc_default;
-        o.dealloc = free_default;
+        o.alloc = syi_default_alloc;
+        o.dealloc = syi_default_dealloc;
     }
     sy_ctx *made = o.alloc(o.alloc_user, sizeof *made);
     if (made == NULL)

@@ -68,9 +68,7 @@ sy_status sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const v
 {
     const struct syi_op *found = NULL;
     const struct syi_exchange_op *exchange = NULL;
-    const sy_status st = find_op(ctx, "sy_call_mesh", op, &found, &exchange);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(find_op(ctx, "sy_call_mesh", op, &found, &exchange));
     return exchange != NULL ? syi_exchange_run(ctx, comm, exchange, args, args_bytes)
                             : syi_run(ctx, found, args, args_bytes);
 }
@@ -88,9 +86,7 @@ sy_status sy_call_mesh_query_n(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op,
 {
     const struct syi_op *found = NULL;
     const struct syi_exchange_op *exchange = NULL;
-    const sy_status st = find_op(ctx, "sy_call_mesh_query", op, &found, &exchange);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(find_op(ctx, "sy_call_mesh_query", op, &found, &exchange));
     return exchange != NULL ? syi_a2a_query(ctx, comm, exchange, args, args_bytes, query, query_bytes)
                             : syi_query(ctx, found, args, args_bytes, query, query_bytes);
 }
@@ -112,10 +108,9 @@ sy_status sy_infer(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t a
 {
     const struct syi_op *found = NULL;
     sy_query query;
-    sy_status st = find_op(ctx, "sy_infer", op, &found, NULL);
-    if (st == SY_OK)
-        st = clear_shapes(ctx, op, shapes, n);
-    return st == SY_OK ? syi_infer(ctx, found, args, args_bytes, &query, shapes) : st;
+    SYI_TRY(find_op(ctx, "sy_infer", op, &found, NULL));
+    SYI_TRY(clear_shapes(ctx, op, shapes, n));
+    return syi_infer(ctx, found, args, args_bytes, &query, shapes);
 }
 
 sy_status sy_infer_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args, size_t args_bytes,
@@ -124,11 +119,8 @@ sy_status sy_infer_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const 
     const struct syi_op *found = NULL;
     const struct syi_exchange_op *exchange = NULL;
     sy_query query;
-    sy_status st = find_op(ctx, "sy_infer_mesh", op, &found, &exchange);
-    if (st == SY_OK)
-        st = clear_shapes(ctx, op, shapes, n);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(find_op(ctx, "sy_infer_mesh", op, &found, &exchange));
+    SYI_TRY(clear_shapes(ctx, op, shapes, n));
     return exchange != NULL ? syi_a2a_infer(ctx, comm, exchange, args, args_bytes, &query, shapes, n)
                             : syi_infer(ctx, found, args, args_bytes, &query, shapes);
 }

@@ -227,9 +227,7 @@ sy_status sy_ctx_set_stream(sy_ctx *ctx, void *stream)
 {
     if (ctx == NULL)
         return SY_ERR_NULL;
-    const sy_status st = need_device(ctx, "sy_ctx_set_stream");
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(need_device(ctx, "sy_ctx_set_stream"));
     ctx->cuda->set_stream(ctx->cuda_device, stream);
     return SY_OK;
 }

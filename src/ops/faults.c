@@ -35,29 +35,29 @@ static int64_t number_of(const struct syi_found *found, char letter)
 
 /* Writes what a placeholder stands for: a name, or a number, or the one after or before it. */
 static int fill_in(const struct row *row, const struct syi_found *found, const char *placeholder, char *to,
-                   size_t room)
+                   size_t bytes)
 {
     if (*placeholder == 'c')
-        return snprintf(to, room, "%s", sy_fault_name(row->code));
+        return snprintf(to, bytes, "%s", sy_fault_name(row->code));
     const char sign = placeholder[strcspn(placeholder, "+-}")];
     const int64_t number = number_of(found, *placeholder);
-    return snprintf(to, room, "%lld",
+    return snprintf(to, bytes, "%lld",
                     (long long)(sign == '}'   ? number
                                 : sign == '+' ? number + 1
                                               : number - 1));
 }
 
 /* The text of a row for a record; the longest is shorter than a sentence may be. */
-static void compose(const struct row *row, const struct syi_found *found, char *to, size_t room)
+static void compose(const struct row *row, const struct syi_found *found, char *to, size_t bytes)
 {
     size_t used = 0;
-    for (const char *at = row->text; used < room;) {
+    for (const char *at = row->text; used < bytes;) {
         const size_t plain = strcspn(at, "{");
-        used += (size_t)snprintf(to + used, room - used, "%.*s", (int)plain, at);
-        if (at[plain] == '\0' || used >= room)
+        used += (size_t)snprintf(to + used, bytes - used, "%.*s", (int)plain, at);
+        if (at[plain] == '\0' || used >= bytes)
             return;
         at += plain + 1;
-        used += (size_t)fill_in(row, found, at, to + used, room - used);
+        used += (size_t)fill_in(row, found, at, to + used, bytes - used);
         at += strcspn(at, "}") + 1;
     }
 }

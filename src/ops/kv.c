@@ -45,24 +45,12 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-/* A struct of a caller whose header is newer sets no field that this library does not know. */
-static sy_status check_tail(struct syi_call *call, const char *name, const void *data, size_t bytes,
-                            size_t known)
-{
-    for (size_t i = known; i < bytes; i++)
-        if (((const unsigned char *)data)[i] != 0)
-            return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, name,
-                            "sets a field at byte %zu, want at most %zu bytes: the caller's header is newer",
-                            i, known);
-    return SY_OK;
-}
-
 sy_status syi_check_format_bytes(struct syi_call *call, const char *name, const sy_kv_format *given)
 {
     if (given->bytes < sizeof given->bytes || given->bytes > MOST_BYTES)
         return syi_fail(call->ctx, SY_ERR_VALUE, name, "has bytes %zu, want sizeof(sy_kv_format), %zu",
                         given->bytes, sizeof *given);
-    return check_tail(call, name, given, given->bytes, sizeof *given);
+    return syi_check_tail(call, name, given, given->bytes, sizeof *given);
 }
 
 static sy_status check_format_bytes(struct syi_call *call, void *data)
@@ -111,7 +99,7 @@ sy_status syi_kv_take_more(struct syi_call *call, struct syi_kv_more more)
     call->turns.more = more.planes;
     call->turns.more_bytes = more.bytes;
     for (int64_t i = 0; i < more.n; i++)
-        SYI_TRY(check_tail(call, "planes", further_of(&call->turns, i), more.bytes, sizeof *more.planes));
+        SYI_TRY(syi_check_tail(call, "planes", further_of(&call->turns, i), more.bytes, sizeof *more.planes));
     return SY_OK;
 }
 

@@ -69,22 +69,22 @@ static sy_status check_values(struct syi_call *call)
     return syi_check_count(call, "block_size", "places", most);
 }
 
-static sy_status check_room(struct syi_call *call, int i, int64_t least)
+static sy_status check_length(struct syi_call *call, int i, int64_t least)
 {
-    const int64_t room = syi_extent(call, i, 0);
+    const int64_t length = syi_extent(call, i, 0);
     if (call->tensor[i] == NULL)
         return syi_check_vector(call, i, least);
-    if (room >= least)
+    if (length >= least)
         return SY_OK;
     const char *name = syi_name(call, i);
-    return syi_fail_value(call, SY_ERR_SHAPE, name, room, least, "has %lld elements, want at least %lld");
+    return syi_fail_value(call, SY_ERR_SHAPE, name, length, least, "has %lld elements, want at least %lld");
 }
 
 static sy_status check_outputs(struct syi_call *call)
 {
     const int64_t most = syi_bound(call, 'P');
-    SYI_TRY(check_room(call, SORTED, most));
-    SYI_TRY(check_room(call, BLOCKS, most / syi_bound(call, 'B')));
+    SYI_TRY(check_length(call, SORTED, most));
+    SYI_TRY(check_length(call, BLOCKS, most / syi_bound(call, 'B')));
     return syi_check_shapes(call, PADDED, N_TENSORS);
 }
 

@@ -51,9 +51,7 @@ static sy_status check_values(struct syi_call *call)
     SYI_TRY(syi_check_matrix(call, MAP, plan->n_tokens, plan->n_experts));
     syi_bind(call, 'T', plan->n_tokens);
     syi_bind(call, 'E', plan->n_experts);
-    plan->capacity = a->drop_and_pad;
-    plan->zero_pad = a->zero_pad;
-    return syi_check_share(call, plan, a->grad_permuted_probs != NULL);
+    return syi_check_share(call, a->drop_and_pad, a->zero_pad, a->grad_permuted_probs != NULL);
 }
 
 static sy_status check_sizes(struct syi_call *call)

@@ -11,8 +11,11 @@ sy_status syi_check_count(struct syi_call *call, const char *argument, const cha
                          "means %lld %s, want at most 2147483647", (long long)value, what);
 }
 
-sy_status syi_check_share(struct syi_call *call, struct syi_moe_rows_plan *plan, bool by_expert)
+sy_status syi_check_share(struct syi_call *call, bool capacity, bool zero_pad, bool by_expert)
 {
+    struct syi_moe_rows_plan *plan = &call->plan.moe_rows;
+    plan->capacity = capacity;
+    plan->zero_pad = zero_pad;
     const int64_t n = plan->capacity ? plan->n_experts : plan->n_tokens;
     plan->n_slots = n > 0 ? plan->n_rows / n : 0;
     if (plan->n_slots * n == plan->n_rows || (plan->capacity && !by_expert))

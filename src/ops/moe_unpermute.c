@@ -75,9 +75,7 @@ static sy_status check_values(struct syi_call *call)
     SYI_TRY(syi_check_count(call, a->probs != NULL ? "probs" : "routing_map", "experts", plan->n_experts));
     SYI_TRY(syi_check_count(call, "permuted_tokens", "rows", plan->n_rows));
     SYI_TRY(syi_check_count(call, "permuted_tokens", "elements per row", plan->hidden));
-    plan->capacity = a->drop_and_pad;
-    plan->zero_pad = a->zero_pad;
-    return syi_check_share(call, plan, a->probs != NULL);
+    return syi_check_share(call, a->drop_and_pad, a->zero_pad, a->probs != NULL);
 }
 
 static sy_status check_sizes(struct syi_call *call)

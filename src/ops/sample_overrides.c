@@ -239,14 +239,14 @@ static sy_status check_outputs(struct syi_call *call)
 {
     int64_t more, most;
     most_overrides(call, &more, &most);
-    const int64_t room = call->query ? most : syi_extent(call, TOKEN, 0);
+    const int64_t length = call->query ? most : syi_extent(call, TOKEN, 0);
     SYI_TRY(syi_check_vector(call, INDPTR, syi_drafts_rows(call, LOGITS) + 1));
     if (call->query)
         SYI_TRY(syi_check_vector(call, TOKEN, most));
-    if (room < most)
-        return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_BAD_SHAPE, "override_token", room, most,
+    if (length < most)
+        return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_BAD_SHAPE, "override_token", length, most,
                              "has shape [%lld], want [%lld] or more");
-    return syi_check_vector(call, LOGIT, room);
+    return syi_check_vector(call, LOGIT, length);
 }
 
 /* Without drafts every request has one row. */

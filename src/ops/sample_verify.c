@@ -334,7 +334,7 @@ static void plan_verify(struct syi_call *call)
         .empty_token = a->empty_token == SY_EMPTY_ZERO ? 0 : -1,
     };
     syi_sample_choose_distribution(&plan->rows);
-    if (call->query && a->logprob_mode != SY_LOGPROB_NONE) /* room for every output the call may ask for */
+    if (call->query && a->logprob_mode != SY_LOGPROB_NONE) /* scratch for every output the call may ask for */
         plan->rows.n_top = a->top_logprobs > 0 ? a->top_logprobs : plan->rows.vocab;
     call->rows = plan->rows.batch;
     call->bytes =

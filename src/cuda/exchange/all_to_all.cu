@@ -18,7 +18,7 @@ static sy_status no_memory(sy_ctx *ctx, size_t bytes)
 }
 
 /* Memory that grows is empty. */
-static bool grow(syc_device *d, syi_there *there, size_t bytes)
+static bool grow(syc_device *d, syi_device_routing *routing, size_t bytes)
 {
     void *made = NULL;
     syc_beside_captures beside;
@@ -29,18 +29,18 @@ static bool grow(syc_device *d, syi_there *there, size_t bytes)
         free(kept);
         return false;
     }
-    *kept = {there->data, there->kept};
-    there->kept = kept;
-    there->data = made;
-    there->bytes = bytes;
-    there->ordinal = d->ordinal;
-    there->by = &syc_mesh_device;
+    *kept = {routing->data, routing->kept};
+    routing->kept = kept;
+    routing->data = made;
+    routing->bytes = bytes;
+    routing->ordinal = d->ordinal;
+    routing->by = &syc_mesh_device;
     return true;
 }
 
-static size_t told_bytes(int n)
+static size_t row_count_bytes(int n)
 {
-    return (size_t)n * sizeof(int64_t) + sizeof(syi_found) + sizeof(uint64_t);
+    return sizeof(syi_row_counts) + (size_t)n * sizeof(syi_row_count);
 }
 
 /*
@@ -78,54 +78,55 @@ static void free_graphs(struct graphs *g)
 }
 
 /* All calls that write to the smaller one have ended. */
-static bool make_told(syi_there *there, int n)
+static bool make_row_counts(syi_device_routing *routing, int n)
 {
     syc_beside_captures beside;
-    cudaFreeHost(there->told);
-    there->told = NULL;
-    there->n_told = 0;
-    if (cudaHostAlloc((void **)&there->told, told_bytes(n), cudaHostAllocMapped | cudaHostAllocPortable) !=
-        cudaSuccess)
+    cudaFreeHost(routing->row_counts);
+    routing->row_counts = NULL;
+    routing->n_row_counts = 0;
+    if (cudaHostAlloc((void **)&routing->row_counts, row_count_bytes(n),
+                      cudaHostAllocMapped | cudaHostAllocPortable) != cudaSuccess)
         return false;
-    there->n_told = n;
+    routing->n_row_counts = n;
     return true;
 }
 
-static void forget(syi_there *there)
+static void forget(syi_device_routing *routing)
 {
-    free_graphs((struct graphs *)there->graphs);
-    cudaFree(there->data);
-    cudaFreeHost(there->told);
-    while (there->kept != NULL) {
-        syi_kept *const next = there->kept->next;
-        cudaFree(there->kept->data);
-        free(there->kept);
-        there->kept = next;
+    free_graphs((struct graphs *)routing->graphs);
+    cudaFree(routing->data);
+    cudaFreeHost(routing->row_counts);
+    while (routing->kept != NULL) {
+        syi_kept *const next = routing->kept->next;
+        cudaFree(routing->kept->data);
+        free(routing->kept);
+        routing->kept = next;
     }
     cudaGetLastError();
-    *there = {};
+    *routing = {};
 }
 
-static sy_status take_memory(sy_ctx *ctx, exchange *x, syi_there *there)
+static sy_status take_memory(sy_ctx *ctx, exchange *x, syi_device_routing *routing)
 {
     syc_device *const d = ctx->cuda_device;
     syc_scratch measured = {NULL, 0}, leads = {NULL, 0};
-    take_scratch(&measured, x, there == NULL, d->processors);
+    take_scratch(&measured, x, routing == NULL, d->processors);
     take_leads(&leads, x->plan, &x->team.leads);
-    if (there != NULL && (leads.used > there->bytes || there->ordinal != d->ordinal) &&
-        !grow(d, there, leads.used))
+    if (routing != NULL && (leads.used > routing->bytes || routing->ordinal != d->ordinal) &&
+        !grow(d, routing, leads.used))
         return no_memory(ctx, leads.used);
-    if (x->plan->own >= 0 && there->n_told < x->plan->n_devices && !make_told(there, x->plan->n_devices))
-        return no_memory(ctx, told_bytes(x->plan->n_devices));
+    if (x->plan->own >= 0 && routing->n_row_counts < x->plan->n_devices &&
+        !make_row_counts(routing, x->plan->n_devices))
+        return no_memory(ctx, row_count_bytes(x->plan->n_devices));
     void *data = NULL;
     if (!syc_own_scratch(d, measured.used, &data))
         return no_memory(ctx, measured.used);
 #ifdef SWITCHYARD_CUDA_EMULATED
     cudaMemsetAsync(data, 0xa5, measured.used, d->stream); /* what other calls left is of no use */
 #endif
-    syc_scratch taken = {(u8 *)data, 0}, kept = {there != NULL ? (u8 *)there->data : NULL, 0};
-    take_scratch(&taken, x, there == NULL, d->processors);
-    if (there != NULL)
+    syc_scratch taken = {(u8 *)data, 0}, kept = {routing != NULL ? (u8 *)routing->data : NULL, 0};
+    take_scratch(&taken, x, routing == NULL, d->processors);
+    if (routing != NULL)
         take_leads(&kept, x->plan, &x->team.leads);
     return SY_OK;
 }
@@ -154,15 +155,15 @@ static cudaGraphExec_t make_graph(const syc_call *call, const exchange *x)
 }
 
 /* Whether a graph has launched the call. */
-static bool launched_graph(syc_call *call, const exchange *x, syi_there *there)
+static bool launched_graph(syc_call *call, const exchange *x, syi_device_routing *routing)
 {
     const syi_a2a_plan *const p = x->plan;
     if (p->own < 0 || p->routed || paired(p) || p->codes.given || p->id != SYI_ALL_TO_ALL_DISPATCH ||
         x->team.more != NULL || x->hosted.more != NULL)
         return false;
-    if (there->graphs == NULL)
-        there->graphs = calloc(1, sizeof(struct graphs));
-    struct graphs *const g = (struct graphs *)there->graphs;
+    if (routing->graphs == NULL)
+        routing->graphs = calloc(1, sizeof(struct graphs));
+    struct graphs *const g = (struct graphs *)routing->graphs;
     if (g == NULL)
         return false;
     memcpy(&g->now.x, x, sizeof *x);
@@ -192,14 +193,14 @@ static bool launched_graph(syc_call *call, const exchange *x, syi_there *there)
     return true;
 }
 
-static sy_status run(sy_ctx *ctx, const syi_a2a_plan *plan, syi_there *there)
+static sy_status run(sy_ctx *ctx, const syi_a2a_plan *plan, syi_device_routing *routing)
 {
     syc_device *const d = ctx->cuda_device;
     exchange x;
     memset(&x, 0, sizeof x); /* its bytes are compared */
     syc_on_device on(d);
     x.plan = plan;
-    const sy_status st = take_memory(ctx, &x, there);
+    const sy_status st = take_memory(ctx, &x, routing);
     if (st != SY_OK)
         return st;
     syc_call call = syc_begin(d, plan->id, NULL);
@@ -207,8 +208,8 @@ static sy_status run(sy_ctx *ctx, const syi_a2a_plan *plan, syi_there *there)
     if (plan->own >= 0) {
         call.gate.closed += 1; /* never set */
         call.gate.report = NULL;
-        x.team.told = there->told;
-        *syi_told_number(there->told, plan->n_devices) = plan->number;
+        x.team.row_counts = routing->row_counts;
+        routing->row_counts->number = plan->number;
     }
     if (encodes(plan) && !encodes_later(plan))
         encode(&call, &x);
@@ -223,7 +224,7 @@ static sy_status run(sy_ctx *ctx, const syi_a2a_plan *plan, syi_there *there)
         send_bytes(&call, x.begins, plan->pairs.begin, (size_t)begins_of(plan) * sizeof *x.begins);
         send_bytes(&call, x.owners, plan->pairs.device, (size_t)plan->n_experts * sizeof *x.owners);
     }
-    if (!launched_graph(&call, &x, there)) {
+    if (!launched_graph(&call, &x, routing)) {
         launch_leads(&call, &x);
         launch_rows(&call, &x);
     }
@@ -242,17 +243,17 @@ static bool captures(const sy_ctx *ctx)
 
 /* ---- Between processes ---- */
 
-static sy_status fetch(sy_ctx *ctx, const syi_there *there, const syi_a2a_plan *plan, int64_t first,
-                       int64_t run, int64_t runs, int32_t *to, int64_t stride)
+static sy_status fetch(sy_ctx *ctx, const syi_device_routing *routing, const syi_a2a_plan *plan,
+                       int64_t first, int64_t run, int64_t runs, int32_t *to, int64_t stride)
 {
     syc_device on_it = {};
-    on_it.ordinal = there->ordinal;
+    on_it.ordinal = routing->ordinal;
     syc_on_device on(&on_it);
-    syc_scratch from = {(u8 *)there->data, 0};
+    syc_scratch from = {(u8 *)routing->data, 0};
     syc_leads leads;
     take_leads(&from, plan, &leads);
     const size_t bytes = (size_t)(run * plan->n_slots) * sizeof *to;
-    const cudaStream_t stream = ctx->cuda_device != NULL && ctx->cuda_device->ordinal == there->ordinal
+    const cudaStream_t stream = ctx->cuda_device != NULL && ctx->cuda_device->ordinal == routing->ordinal
                                     ? ctx->cuda_device->stream
                                     : NULL;
     cudaError_t code = cudaMemcpy2DAsync(to, (size_t)(stride * plan->n_slots) * sizeof *to,

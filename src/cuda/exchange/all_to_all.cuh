@@ -20,12 +20,12 @@ enum { SYC_FEW_DEVICES = 8, SYC_FEW_WORDS = 128 };
 
 /* Where choices lead: device memory of the routing, or scratch. */
 struct syc_leads {
-    u64 *number;     /* of the dispatch that filled it; 0: none */
-    int64_t *need;   /* [D] rows of the devices in this layout, where they depend on choices */
-    int32_t *choice; /* [n] expert, -1: none, or named before */
-    int32_t *rank;   /* [n] its rank among the tokens of this expert in the group */
-    int32_t *count;  /* [groups][E], or [pairs], tokens */
-    int32_t *first;  /* [D][E] first row (EXPERT) or place of an expert, -1: not on this device */
+    u64 *number;         /* of the dispatch that filled it; 0: none */
+    syi_row_count *need; /* [D] */
+    int32_t *choice;     /* [n] expert, -1: none, or named before */
+    int32_t *rank;       /* [n] its rank among the tokens of this expert in the group */
+    int32_t *count;      /* [groups][E], or [pairs], tokens */
+    int32_t *first;      /* [D][E] first row (EXPERT) or place of an expert, -1: not on this device */
     /* [groups][E] lowest device of the group that hosts it, and `first` there; all bits set: none */
     u64 *holder;
     int32_t *packed; /* PACKED: [tokens][G] row there, -1: none */
@@ -68,13 +68,13 @@ struct syc_team {
     sy_type index_type;
     sy_a2a_layout layout;
     bool combine, zero, local_reduce, routed;
-    bool fixed;    /* every expert has `align` rows, of which some may be empty, and none may have more */
-    bool alone;    /* one kernel is the whole call: it validates the routing itself */
-    bool single;   /* no expert has two holders in a group */
-    bool paired;   /* choices name pairs of an expert and a host, which belong to one group */
-    int own;       /* -1; or only outputs of this device are here */
-    int64_t *told; /* NULL, or in memory of the host: `need` for it */
-    const int32_t *begins; /* of the pairs of each expert and group, if there are any */
+    bool fixed;  /* every expert has `align` rows, of which some may be empty, and none may have more */
+    bool alone;  /* one kernel is the whole call: it validates the routing itself */
+    bool single; /* no expert has two holders in a group */
+    bool paired; /* choices name pairs of an expert and a host, which belong to one group */
+    int own;     /* -1; or only outputs of this device are here */
+    syi_row_counts *row_counts; /* NULL, or in memory of the host: `need` for it */
+    const int32_t *begins;      /* of the pairs of each expert and group, if there are any */
     u64 number;
     syc_leads leads;
     const syi_a2a_device *more; /* NULL: `few` */

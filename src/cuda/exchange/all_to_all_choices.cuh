@@ -303,7 +303,7 @@ struct ranked {
         if (key < first_visit)
             leads.count[key] = (int32_t)count;
         else
-            leads.need[key - first_visit] = count;
+            leads.need[key - first_visit] = {(int64_t)count, -1};
     }
     __device__ void end(u32) const {}
 };
@@ -414,7 +414,7 @@ struct packed {
     enum { COUNTS_FROM_FIRST };
     __device__ void put(int64_t i, int, int64_t row) const { leads.packed[i] = (int32_t)row; }
     __device__ void skip(int64_t i) const { leads.packed[i] = -1; }
-    __device__ void begin(int key, u32, u32 count) const { leads.need[key] = count; }
+    __device__ void begin(int key, u32, u32 count) const { leads.need[key] = {(int64_t)count, -1}; }
     __device__ void end(u32) const {}
 };
 
@@ -560,7 +560,7 @@ static __device__ __forceinline__ u64 build(const syc_team &m, const syc_hosted 
         if (m.fixed) {
             const u32 least = ~__reduce_max_sync(SYC_ALL_LANES, ~over);
             if (least != ~0u && least == over) {
-                to.need[d] = syi_told_overfull(over, most);
+                to.need[d] = {(int64_t)most, (int64_t)over};
                 bad = min(bad, order_of_rows(m, d, over));
             }
             if (least != ~0u)
@@ -568,8 +568,8 @@ static __device__ __forceinline__ u64 build(const syc_team &m, const syc_hosted 
         }
         if (syc_lane() != 0 || (m.layout != SY_LAYOUT_EXPERT && visits == NULL))
             continue;
-        to.need[d] = row;
-        if (row > m.device(d).room)
+        to.need[d] = {(int64_t)row, -1};
+        if (row > m.device(d).capacity)
             bad = min(bad, order_of_rows(m, d, experts));
     }
     __syncthreads();
@@ -593,17 +593,17 @@ static __device__ __forceinline__ void explain_rows(const syc_team &m, u64 order
         return;
     }
     const int d = (int)((int64_t)(order - AFTER_CHOICES - 1) / (m.n_experts + 1));
-    int64_t key, rows;
-    if (syi_is_overfull(m.leads.need[d], &key, &rows)) {
-        int64_t e = m.begins == NULL ? key : 0;
-        while (m.begins != NULL && m.begins[(e + 1) * m.n_groups] <= key) /* the expert of a pair */
+    const syi_row_count need = m.leads.need[d];
+    if (need.overfull >= 0) {
+        int64_t e = m.begins == NULL ? need.overfull : 0;
+        while (m.begins != NULL && m.begins[(e + 1) * m.n_groups] <= need.overfull) /* the expert of a pair */
             e++;
-        *f = syi_bad_at(SYI_BAD_EXPERT_ROWS, e, -1, m.align, rows);
+        *f = syi_bad_at(SYI_BAD_EXPERT_ROWS, e, -1, m.align, need.rows);
         f->device = d + 1;
         return;
     }
-    *f = syi_bad_at(m.combine ? SYI_BAD_INPUT_SHORT : SYI_BAD_TOKENS_SHORT, -1, -1, m.device(d).room,
-                    m.leads.need[d]);
+    *f = syi_bad_at(m.combine ? SYI_BAD_INPUT_SHORT : SYI_BAD_TOKENS_SHORT, -1, -1, m.device(d).capacity,
+                    need.rows);
     f->device = d + 1;
 }
 
@@ -614,13 +614,13 @@ static __device__ __forceinline__ u64 bad_rows(const syc_team &m)
         return AFTER_CHOICES;
 #pragma unroll 1
     for (int d = (int)threadIdx.x; d < m.n_devices && m.layout != SY_LAYOUT_PADDED; d += (int)blockDim.x)
-        if (m.leads.need[d] > m.device(d).room)
+        if (m.leads.need[d].overfull < 0 && m.leads.need[d].rows > m.device(d).capacity)
             return order_of_rows(m, d, m.n_experts);
     return SYC_NO_FAULT;
 }
 
 /* The first fault of choices, for the host. */
-SYC_COLD void tell_choices(syi_found *to, const syc_gate &gate)
+SYC_COLD void report_choices(syi_found *to, const syc_gate &gate)
 {
     u64 least = SYC_NO_FAULT;
     for (int i = 0; i < gate.n; i++)
@@ -643,8 +643,8 @@ static __device__ __forceinline__ void settle_block(const syc_team &m, const syc
     u64 own = SYC_NO_FAULT, number = m.number;
     if (threadIdx.x == 0)
         found = SYC_NO_FAULT;
-    if (threadIdx.x == 0 && m.told != NULL) /* early: it is in memory of the host */
-        number = *(const volatile u64 *)syi_told_number(m.told, m.n_devices);
+    if (threadIdx.x == 0 && m.row_counts != NULL) /* early: it is in memory of the host */
+        number = *(const volatile u64 *)&m.row_counts->number;
     if (!stop && (steps & BUILD) != 0)
         own = build(m, hosted, counts, visits);
     __syncthreads();
@@ -655,15 +655,15 @@ static __device__ __forceinline__ void settle_block(const syc_team &m, const syc
     if (own != SYC_NO_FAULT)
         atomicMin(&found, own);
 #pragma unroll 1
-    for (int d = (int)threadIdx.x; m.told != NULL && d < m.n_devices && m.layout != SY_LAYOUT_PADDED;
+    for (int d = (int)threadIdx.x; m.row_counts != NULL && d < m.n_devices && m.layout != SY_LAYOUT_PADDED;
          d += (int)blockDim.x)
-        m.told[d] = m.leads.need[d];
+        syi_row_counts_of(m.row_counts)[d] = m.leads.need[d];
     __syncthreads();
     if (threadIdx.x == 0) {
-        if (m.told != NULL && stop)
-            tell_choices(syi_told_found(m.told, m.n_devices), gate);
-        else if (m.told != NULL)
-            syi_told_found(m.told, m.n_devices)->bad = SYI_GOOD;
+        if (m.row_counts != NULL && stop)
+            report_choices(&m.row_counts->found, gate);
+        else if (m.row_counts != NULL)
+            m.row_counts->found.bad = SYI_GOOD;
         gate.order[gate.n] = found;
         if (found != SYC_NO_FAULT)
             explain_rows(m, found, &gate.found[gate.n]);
@@ -693,7 +693,8 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
     const bool good = syc_rank_all(keys, out, gate);
     __syncthreads();
     for (int e = (int)threadIdx.x; e < keys.n_keys && good; e += SYC_RANK_THREADS)
-        counts[e] = e < keys.first_visit ? (u32)m.leads.count[e] : (u32)m.leads.need[e - keys.first_visit];
+        counts[e] =
+            e < keys.first_visit ? (u32)m.leads.count[e] : (u32)m.leads.need[e - keys.first_visit].rows;
     __syncthreads();
     settle_block(m, keys.hosted, counts, keys.counts_of_visits(counts), steps, !good, gate);
 }

@@ -113,7 +113,7 @@ static bool can(const syi_a2a_plan *p)
 static void take_leads(syc_scratch *from, const syi_a2a_plan *p, syc_leads *l)
 {
     l->number = from->take<u64>(1);
-    l->need = from->take<int64_t>(p->n_devices);
+    l->need = from->take<syi_row_count>(p->n_devices);
     l->choice = from->take<int32_t>(elements(p));
     l->rank = from->take<int32_t>(elements(p));
     l->count = from->take<int32_t>(keys_of(p));
@@ -224,7 +224,7 @@ static void fill_team(exchange *x)
     m->single = single_holders(p);
     m->paired = paired(p);
     m->own = p->own;
-    m->number = p->own < 0 || p->routed ? p->number : 0; /* else told */
+    m->number = p->own < 0 || p->routed ? p->number : 0; /* else in row_counts */
     m->more = p->n_devices > SYC_FEW_DEVICES ? (const syi_a2a_device *)x->devices : NULL;
     for (int d = 0; m->more == NULL && d < p->n_devices; d++)
         m->few[d] = p->device[d];

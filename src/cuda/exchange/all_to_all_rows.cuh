@@ -156,7 +156,7 @@ static __device__ __forceinline__ void write_counts(const syc_team &m, int d)
         place += __popc(hosted);
     }
     if (syc_lane() == 0 && to.expert_offsets != NULL)
-        syc_store<u64>(to.expert_offsets + 8 * place, (u64)__ldcg(m.leads.need + d));
+        syc_store<u64>(to.expert_offsets + 8 * place, (u64)__ldcg(&m.leads.need[d].rows));
 }
 
 /* EXPERT: zeros after the rows of each expert of the devices here, up to a multiple of `align`; of `fixed` ones,

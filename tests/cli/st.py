@@ -155,6 +155,21 @@ class CliTest(unittest.TestCase):
         done.stderr = re.sub(r"^==\d+==WARNING: \w+ failed to allocate [^\n]*\n", "", done.stderr)
         return done
 
+    def out(self, *arguments, **more):
+        """What a command prints that has nothing to complain about."""
+        done = self.cli(*arguments, **more)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+        return done.stdout
+
+    def json(self, *arguments, **more):
+        return json.loads(self.out(*arguments, "--json", **more))
+
+    def mistake(self, *arguments, says):
+        done = self.cli(*arguments)
+        self.assert_usage(done.returncode, done.stderr, says)
+        self.assertEqual(done.stdout, "")
+        return done.stderr
+
     def run_op(self, op, tensors, *options, metadata=None):
         """Runs an operator; outputs is None when no output file was written."""
         self.write("in.safetensors", encode(tensors, metadata))

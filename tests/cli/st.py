@@ -65,17 +65,6 @@ def tensor(dtype, values, shape=None):
     return Tensor(dtype, shape_of(values) if shape is None else shape, data)
 
 
-def bf16(value):
-    """The bits of a number that bf16 holds exactly."""
-    bits = struct.unpack("<I", struct.pack("<f", value))[0]
-    assert bits & 0xffff == 0, value
-    return bits >> 16
-
-
-def f32_bits(value):
-    return struct.unpack("<I", struct.pack("<f", value))[0]
-
-
 def f32(value):
     """The nearest f32."""
     return struct.unpack("<f", struct.pack("<f", value))[0]

@@ -42,8 +42,6 @@ static const char *const combines[] = {
     "bf16 D=8 N=16 E=64 K=4 H=256 sum mxfp8",
 };
 
-#define COUNT(list) (int)(sizeof(list) / sizeof *(list))
-
 /* Tensors hold the parts of all devices one after the other. */
 struct block {
     sy_a2a_layout layout; /* of dispatch; combine takes EXPERT rows */
@@ -307,7 +305,6 @@ static void make_dispatch(struct bench_call *c)
     if (b->coded || c->device.device_type == kDLCUDA) /* reads a token once, for all of its rows */
         c->limit.copy_bytes = ((size_t)copied * row + (size_t)(DEVICES * b->tokens) * token) / 2;
     c->limit.fill_bytes = (size_t)(b->first[DEVICES] - copied) * row;
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 /* A combine needs the routing of a dispatch. Its rows go where the combine's input is, and that is filled again. */
@@ -346,12 +343,7 @@ static void release(const struct bench_call *c)
     mesh_case_free(&b->mesh);
 }
 
-const struct bench_op bench_all_to_all_dispatch = {"all_to_all_dispatch",       dispatches,
-                                                   COUNT(dispatches) - N_QUICK, N_QUICK,
-                                                   .make = make_dispatch,       .plain = plain_dispatch,
-                                                   .check = check_dispatch,     .call = call_dispatch,
-                                                   .release = release};
-const struct bench_op bench_all_to_all_combine = {"all_to_all_combine",      combines,
-                                                  COUNT(combines) - N_QUICK, N_QUICK,
-                                                  .make = make_combine,      .plain = plain_combine,
-                                                  .call = call_combine,      .release = release};
+BENCH_OP(all_to_all_dispatch, dispatches, N_QUICK, make_dispatch, .plain = plain_dispatch,
+         .check = check_dispatch, .call = call_dispatch, .release = release);
+BENCH_OP(all_to_all_combine, combines, N_QUICK, make_combine, .plain = plain_combine, .call = call_combine,
+         .release = release);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "bench_list.h" /* BENCH_OPS: made by the build of every `const struct bench_op bench_<name>` in bench */
+#include "bench_list.h" /* BENCH_OPS: made by the build of every BENCH_OP */
 #include "cli/cli.h"
 #include "cli/team.h"
 #include "described.h"

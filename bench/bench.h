@@ -167,24 +167,27 @@ struct bench_op {
     const char *name;
     const char *const *shapes;
     int n_full, n_quick;
+    void (*make)(struct bench_call *c);
+    void (*plain)(const struct bench_call *c); /* the straightforward loop, of the present turn */
     const char *const *there;
     int n_there;
-    void (*make)(struct bench_call *c);
-    void (*plain)(const struct bench_call *c);        /* the straightforward loop, of the present turn */
     const char *(*check)(const struct bench_call *c); /* NULL: every byte of the outputs is compared */
     sy_status (*call)(const struct bench_call *c);    /* NULL: sy_call with the arguments that `make` set */
     void (*release)(const struct bench_call *c);      /* of what `make` created beside tensors; may be NULL */
-    void (*peers)(const char *shape,
-                  struct emit *json); /* what peers.py must know of a case; NULL: no peers */
+    bool peers;                                       /* peers.py has some of it */
 };
 
 /* The text of a case of this run. */
 const char *bench_shape(const struct bench *bench, const struct bench_op *op, int index);
 
-/* `name, shapes` of a bench_op, from the array `shapes`. */
-#define BENCH_CASES(text, quick) \
-    .name = (text), .shapes = shapes, .n_full = (int)(sizeof shapes / sizeof *shapes) - (quick), \
-    .n_quick = (quick)
+/* The bench_op `op` with the cases of an array and its maker; then fields by name, `plain` first. The build lists them. */
+#define BENCH_OP(op, texts, quick, make_call, ...) \
+    const struct bench_op bench_##op = {.name = #op, \
+                                        .shapes = texts, \
+                                        .n_full = (int)(sizeof(texts) / sizeof *(texts)) - (quick), \
+                                        .n_quick = quick, \
+                                        .make = make_call, \
+                                        __VA_ARGS__}
 
 /* `there` of a bench_op, from the array `there`. */
 #define BENCH_THERE .there = there, .n_there = (int)(sizeof there / sizeof *there)

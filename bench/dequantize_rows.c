@@ -26,7 +26,6 @@ static void make(struct bench_call *c)
     bench_out(c, &a->out, BENCH_COPIES);
     const size_t codes = bench_bytes(a->codes) + bench_bytes(a->scales);
     c->limit = (struct bench_work){.copy_bytes = codes, .fill_bytes = bench_bytes(a->out) - codes};
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -36,5 +35,4 @@ static void plain(const struct bench_call *c)
         bench_store(a->out, i, bench_decoded(a->format, a->codes, a->scales, i));
 }
 
-const struct bench_op bench_dequantize_rows = {BENCH_CASES("dequantize_rows", 2), BENCH_THERE, .make = make,
-                                               .plain = plain};
+BENCH_OP(dequantize_rows, shapes, 2, make, .plain = plain, BENCH_THERE);

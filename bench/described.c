@@ -523,6 +523,7 @@ void bench_described(struct bench *bench, const struct bench_op *op, const char 
     }
     bench_find_format(&c);
     op->make(&c);
+    c.bytes = c.bytes > 0 ? c.bytes : bench_work_bytes(&c.limit);
     if (!bench_can(bench, c.op)) {
         report_absent(bench, c.op, shape);
         release(&c);

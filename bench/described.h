@@ -64,7 +64,8 @@ struct bench_call {
     void *args; /* zero at first; what a case needs beside the struct may follow it in BENCH_ARGS_BYTES */
     const sy_row_format *format; /* that a word of the shape names; NULL: none */
     sy_row_format named;         /* it */
-    /* Set by `make`: bytes that must move, and the limit; bytes that a turn touches, when those are not all that turn. */
+    /* Set by `make`: bytes that must move, where that is more or less than the work of the limit, and the limit; bytes that
+       a turn touches, when those are not all that turn. */
     double bytes;
     struct bench_work limit;
     size_t touched;

@@ -23,7 +23,6 @@ static void make(struct bench_call *c)
     bench_inout(c, &a->cache, SY_BF16, DIMS(blocks, 64, 576), BENCH_ONCE, fill_bits, 0);
     bench_in(c, &a->pairs, SY_I32, DIMS(n, 2), BENCH_TURNS, fill_next, blocks);
     c->limit.copy_bytes = (size_t)n * BLOCK_BYTES;
-    c->bytes = bench_work_bytes(&c->limit);
     c->touched = 2 * c->limit.copy_bytes;
 }
 
@@ -37,4 +36,4 @@ static void plain(const struct bench_call *c)
                cache + (int64_t)pairs[2 * i] * BLOCK_ELEMENTS, BLOCK_BYTES);
 }
 
-const struct bench_op bench_kv_blocks = {BENCH_CASES("kv_blocks", 1), .make = make, .plain = plain};
+BENCH_OP(kv_blocks, shapes, 1, make, .plain = plain);

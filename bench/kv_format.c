@@ -313,5 +313,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_kv_format = {BENCH_CASES("kv_format", 8), BENCH_THERE, .make = make,
-                                         .plain = plain};
+BENCH_OP(kv_format, shapes, 8, make, .plain = plain, BENCH_THERE);

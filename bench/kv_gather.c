@@ -57,14 +57,4 @@ static void plain(const struct bench_call *c)
         }
 }
 
-static void peers(const char *shape, struct emit *json)
-{
-    emit_integer(json, "sequences", (int64_t)bench_number(shape, "B="));
-    emit_integer(json, "tokens", (int64_t)bench_number(shape, "of "));
-    emit_integer(json, "k", (int64_t)bench_number(shape, "k="));
-    emit_integer(json, "block", (int64_t)bench_number(shape, "S="));
-    emit_integer(json, "row_elements", ROW_ELEMENTS);
-}
-
-const struct bench_op bench_kv_gather = {BENCH_CASES("kv_gather", 2), BENCH_THERE, .make = make,
-                                         .plain = plain, .peers = peers};
+BENCH_OP(kv_gather, shapes, 2, make, .plain = plain, BENCH_THERE, .peers = true);

@@ -127,4 +127,4 @@ static void plain(const struct bench_call *c)
     plain_plane(c, b->plane.cache, b->plane.rows);
 }
 
-const struct bench_op bench_kv_planes = {BENCH_CASES("kv_planes", 2), .make = make, .plain = plain};
+BENCH_OP(kv_planes, shapes, 2, make, .plain = plain);

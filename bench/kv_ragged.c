@@ -37,7 +37,6 @@ static void make(struct bench_call *c)
     bench_in(c, &a->cu_lens, SY_I32, DIMS(sequences + 1), BENCH_ONCE, fill_steps, n);
     bench_out(c, &a->out, BENCH_COPIES);
     c->limit.copy_bytes = (size_t)(sequences * n) * ROW_BYTES;
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -56,4 +55,4 @@ static void plain(const struct bench_call *c)
         }
 }
 
-const struct bench_op bench_kv_ragged = {BENCH_CASES("kv_ragged", 1), .make = make, .plain = plain};
+BENCH_OP(kv_ragged, shapes, 1, make, .plain = plain);

@@ -58,5 +58,4 @@ static void plain(const struct bench_call *c)
         memcpy(cache + slots[i] * (int64_t)ROW_ELEMENTS, src + i * ROW_ELEMENTS, ROW_BYTES);
 }
 
-const struct bench_op bench_kv_scatter = {BENCH_CASES("kv_scatter", 2), BENCH_THERE, .make = make,
-                                          .plain = plain};
+BENCH_OP(kv_scatter, shapes, 2, make, .plain = plain, BENCH_THERE);

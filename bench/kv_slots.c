@@ -39,7 +39,6 @@ static void make(struct bench_call *c)
     bench_in(c, &a->block_table, SY_I32, DIMS(SEQUENCES, COLUMNS), BENCH_ONCE, fill_shuffle, 0);
     bench_out(c, &a->slots, BENCH_COPIES);
     c->limit.copy_bytes = (size_t)n * 3 * sizeof(int32_t) / 2;
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -54,4 +53,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_kv_slots = {BENCH_CASES("kv_slots", 1), .make = make, .plain = plain};
+BENCH_OP(kv_slots, shapes, 1, make, .plain = plain);

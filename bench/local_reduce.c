@@ -62,7 +62,6 @@ static void make(struct bench_call *c)
     bench_rows(c, &a->input, &a->input_scales, n_rows, hidden);
     bench_room(c, &a->output, SY_BF16, DIMS(n_sums, hidden), BENCH_COPIES);
     c->limit.copy_bytes = (bench_bytes(a->input) + bench_bytes(a->output) + bench_bytes(a->input_scales)) / 2;
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -88,4 +87,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_local_reduce = {BENCH_CASES("local_reduce", 2), .make = make, .plain = plain};
+BENCH_OP(local_reduce, shapes, 2, make, .plain = plain);

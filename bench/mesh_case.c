@@ -49,7 +49,8 @@ static void count_sent(struct mesh_case *m)
             m->sent[t / m->tokens * m->devices + q] += mesh_case_hits(m, t, q);
 }
 
-void mesh_case_count(struct mesh_case *m)
+/* Fills mapping, row, rows and sent from the indices. */
+static void count_rows(struct mesh_case *m)
 {
     const int64_t all = m->devices * m->tokens;
     memset(m->rows, 0, (size_t)m->devices * sizeof *m->rows);
@@ -115,7 +116,7 @@ bool mesh_case_make(struct mesh_case *m, int devices, int64_t tokens, int64_t ex
         for (size_t cell = 0; cell < all * (size_t)experts; cell++)
             if (map[cell] != 0)
                 *next++ = (uint16_t)(cell % (size_t)experts);
-        mesh_case_count(m);
+        count_rows(m);
     }
     free(map);
     return made;

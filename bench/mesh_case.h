@@ -25,9 +25,6 @@ bool mesh_case_make(struct mesh_case *m, int devices, int64_t tokens, int64_t ex
                     uint64_t seed);
 void mesh_case_free(struct mesh_case *m);
 
-/* Fills mapping, row, rows and sent from the indices. */
-void mesh_case_count(struct mesh_case *m);
-
 /* Gives every expert so many rows, of which the first are its tokens. */
 void mesh_case_space(struct mesh_case *m, int64_t expert_rows);
 

@@ -48,5 +48,4 @@ static void plain(const struct bench_call *c)
         blocks[block++] = -1;
 }
 
-const struct bench_op bench_moe_align_block = {BENCH_CASES("moe_align_block", 1), .make = make,
-                                               .plain = plain};
+BENCH_OP(moe_align_block, shapes, 1, make, .plain = plain);

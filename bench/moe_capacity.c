@@ -20,7 +20,6 @@ static void make(struct bench_call *c)
     bench_in(c, &a->counts, SY_I64, DIMS(a->num_experts), BENCH_TURNS, fill_ids, 300);
     bench_out(c, &a->capacity, BENCH_ONCE);
     c->limit.read_bytes = bench_bytes(a->counts);
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -35,4 +34,4 @@ static void plain(const struct bench_call *c)
     *(int64_t *)a->capacity->data = (slots + a->alignment - 1) / a->alignment * a->alignment;
 }
 
-const struct bench_op bench_moe_capacity = {BENCH_CASES("moe_capacity", 1), .make = make, .plain = plain};
+BENCH_OP(moe_capacity, shapes, 1, make, .plain = plain);

@@ -60,5 +60,4 @@ static const char *check(const struct bench_call *c)
     return NULL;
 }
 
-const struct bench_op bench_moe_combine = {BENCH_CASES("moe_combine", 2), .make = make, .plain = plain,
-                                           .check = check};
+BENCH_OP(moe_combine, shapes, 2, make, .plain = plain, .check = check);

@@ -47,7 +47,6 @@ static void make(struct bench_call *c)
         return;
     c->limit.copy_bytes = bench_bytes(a->sorted_indices);
     c->limit.fill_bytes = bench_bytes(a->converted_indices) - c->limit.copy_bytes;
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -75,5 +74,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_moe_convert_indices = {BENCH_CASES("moe_convert_indices", 2), .make = make,
-                                                   .plain = plain};
+BENCH_OP(moe_convert_indices, shapes, 2, make, .plain = plain);

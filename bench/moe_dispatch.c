@@ -135,15 +135,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-static void peers(const char *shape, struct emit *json)
-{
-    emit_string(json, "dtype", bench_says(shape, "f32") ? "f32" : bench_says(shape, "bf16") ? "bf16" : "f16");
-    emit_integer(json, "samples", (int64_t)bench_number(shape, "S="));
-    emit_integer(json, "capacity", (int64_t)bench_number(shape, "C="));
-    emit_integer(json, "hidden", (int64_t)bench_number(shape, "H="));
-    emit_integer(json, "experts", (int64_t)bench_number(shape, "E="));
-    emit_bool(json, "zero", bench_says(shape, "zero"));
-}
-
-const struct bench_op bench_moe_dispatch = {BENCH_CASES("moe_dispatch", 5), BENCH_THERE, .make = make,
-                                            .plain = plain, .peers = peers};
+BENCH_OP(moe_dispatch, shapes, 5, make, .plain = plain, BENCH_THERE, .peers = true);

@@ -65,5 +65,4 @@ static const char *check(const struct bench_call *c)
     return NULL;
 }
 
-const struct bench_op bench_moe_dispatch_grad_gate = {BENCH_CASES("moe_dispatch_grad_gate", 2), .make = make,
-                                                      .plain = plain, .check = check};
+BENCH_OP(moe_dispatch_grad_gate, shapes, 2, make, .plain = plain, .check = check);

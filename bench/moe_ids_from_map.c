@@ -37,5 +37,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_moe_ids_from_map = {BENCH_CASES("moe_ids_from_map", 1), .make = make,
-                                                .plain = plain};
+BENCH_OP(moe_ids_from_map, shapes, 1, make, .plain = plain);

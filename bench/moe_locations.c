@@ -65,4 +65,4 @@ static void plain(const struct bench_call *c)
         }
 }
 
-const struct bench_op bench_moe_locations = {BENCH_CASES("moe_locations", 2), .make = make, .plain = plain};
+BENCH_OP(moe_locations, shapes, 2, make, .plain = plain);

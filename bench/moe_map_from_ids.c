@@ -37,5 +37,4 @@ static void plain(const struct bench_call *c)
             map[t * a->num_experts + ids[t * k + j]] = 1;
 }
 
-const struct bench_op bench_moe_map_from_ids = {BENCH_CASES("moe_map_from_ids", 1), .make = make,
-                                                .plain = plain};
+BENCH_OP(moe_map_from_ids, shapes, 1, make, .plain = plain);

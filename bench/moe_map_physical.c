@@ -30,7 +30,6 @@ static void make(struct bench_call *c)
     bench_in(c, &a->logical_to_physical, SY_I32, DIMS(experts, replicas), BENCH_ONCE, fill_replicas, 0);
     bench_out(c, &a->physical_ids, BENCH_COPIES);
     c->limit.copy_bytes = bench_bytes(a->ids);
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -44,5 +43,4 @@ static void plain(const struct bench_call *c)
         out[i] = table[ids[i] * replicas + turn[ids[i]]++ % replicas];
 }
 
-const struct bench_op bench_moe_map_physical = {BENCH_CASES("moe_map_physical", 1), .make = make,
-                                                .plain = plain};
+BENCH_OP(moe_map_physical, shapes, 1, make, .plain = plain);

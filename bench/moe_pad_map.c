@@ -21,7 +21,6 @@ static void make(struct bench_call *c)
              fill_route, bench_size(c, "K="));
     bench_out(c, &a->padded_map, BENCH_COPIES);
     c->limit.copy_bytes = bench_bytes(a->routing_map);
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 /* Expert by expert, as the definition reads. */
@@ -43,4 +42,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_moe_pad_map = {BENCH_CASES("moe_pad_map", 1), .make = make, .plain = plain};
+BENCH_OP(moe_pad_map, shapes, 1, make, .plain = plain);

@@ -73,14 +73,4 @@ static void plain(const struct bench_call *c)
         }
 }
 
-static void peers(const char *shape, struct emit *json)
-{
-    emit_string(json, "dtype", "bf16");
-    emit_integer(json, "tokens", (int64_t)bench_number(shape, "T="));
-    emit_integer(json, "experts", (int64_t)bench_number(shape, "E="));
-    emit_integer(json, "k", (int64_t)bench_number(shape, "K="));
-    emit_integer(json, "hidden", (int64_t)bench_number(shape, "H="));
-}
-
-const struct bench_op bench_moe_permute = {BENCH_CASES("moe_permute", 3), BENCH_THERE, .make = make,
-                                           .plain = plain, .peers = peers};
+BENCH_OP(moe_permute, shapes, 3, make, .plain = plain, BENCH_THERE, .peers = true);

@@ -40,5 +40,4 @@ static void plain(const struct bench_call *c)
         probs[i] = map[i] != 0 ? row_probs[*slot++] : 0.0f;
 }
 
-const struct bench_op bench_moe_permute_grad = {BENCH_CASES("moe_permute_grad", 1), .make = make,
-                                                .plain = plain};
+BENCH_OP(moe_permute_grad, shapes, 1, make, .plain = plain);

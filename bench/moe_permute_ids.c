@@ -58,5 +58,4 @@ static void plain(const struct bench_call *c)
             }
 }
 
-const struct bench_op bench_moe_permute_ids = {BENCH_CASES("moe_permute_ids", 3), BENCH_THERE, .make = make,
-                                               .plain = plain};
+BENCH_OP(moe_permute_ids, shapes, 3, make, .plain = plain, BENCH_THERE);

@@ -31,7 +31,6 @@ static void make(struct bench_call *c)
              0);
     bench_out(c, &a->physical_to_logical, BENCH_COPIES);
     c->limit.copy_bytes = bench_bytes(a->loads);
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 /* One layer. */
@@ -81,4 +80,4 @@ static void plain(const struct bench_call *c)
         place(a, loads + l * a->loads->shape[1], out + l * a->num_physical);
 }
 
-const struct bench_op bench_moe_place = {BENCH_CASES("moe_place", 1), .make = make, .plain = plain};
+BENCH_OP(moe_place, shapes, 1, make, .plain = plain);

@@ -33,7 +33,6 @@ static void make(struct bench_call *c)
              rows);
     bench_out(c, &a->reordered_rows, BENCH_COPIES);
     c->limit.copy_bytes = bench_bytes(a->rows);
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 /* The place of every chunk is summed up from the start. */
@@ -57,5 +56,4 @@ static void plain(const struct bench_call *c)
         }
 }
 
-const struct bench_op bench_moe_reorder_chunks = {BENCH_CASES("moe_reorder_chunks", 2), .make = make,
-                                                  .plain = plain};
+BENCH_OP(moe_reorder_chunks, shapes, 2, make, .plain = plain);

@@ -70,7 +70,6 @@ static void make(struct bench_call *c)
     bench_room(c, &a->weights, SY_F32, DIMS(tokens, a->k + a->n_shared), BENCH_ONCE);
     bench_scratch(c, sizeof(struct plain_row));
     c->limit.read_bytes = bench_bytes(a->logits);
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 /* ---- The plain loop ------------------------------------------------------------------------------------ */
@@ -184,24 +183,4 @@ static const char *check(const struct bench_call *c)
     return NULL;
 }
 
-static void peers(const char *shape, struct emit *json)
-{
-    const bool after = bench_says(shape, "softmax after"), groups = bench_says(shape, "groups");
-    emit_string(json, "dtype", bench_says(shape, "f32") ? "f32" : "bf16");
-    emit_integer(json, "tokens", (int64_t)bench_number(shape, "T="));
-    emit_integer(json, "experts", (int64_t)bench_number(shape, "E="));
-    emit_integer(json, "k", (int64_t)bench_number(shape, "K="));
-    emit_integer(json, "groups", groups ? 8 : 0);
-    emit_integer(json, "top_groups", groups ? 4 : 0);
-    emit_string(json, "score",
-                after                               ? "none"
-                : bench_says(shape, "sqrtsoftplus") ? "sqrtsoftplus"
-                : bench_says(shape, "sigmoid")      ? "sigmoid"
-                                                    : "softmax");
-    emit_bool(json, "given", bench_says(shape, "given"));
-    emit_bool(json, "softmax_after", after);
-    emit_bool(json, "bias", bench_says(shape, "bias"));
-}
-
-const struct bench_op bench_moe_route = {
-    BENCH_CASES("moe_route", 2), BENCH_THERE, .make = make, .plain = plain, .check = check, .peers = peers};
+BENCH_OP(moe_route, shapes, 2, make, .plain = plain, BENCH_THERE, .check = check, .peers = true);

@@ -49,5 +49,4 @@ static void plain(const struct bench_call *c)
     rows_plain_sum(c, a->permuted_tokens, a->permuted_scales, a->probs, a->tokens);
 }
 
-const struct bench_op bench_moe_unpermute = {BENCH_CASES("moe_unpermute", 3), BENCH_THERE, .make = make,
-                                             .plain = plain};
+BENCH_OP(moe_unpermute, shapes, 3, make, .plain = plain, BENCH_THERE);

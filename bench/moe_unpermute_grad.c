@@ -69,5 +69,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_moe_unpermute_grad = {BENCH_CASES("moe_unpermute_grad", 1), .make = make,
-                                                  .plain = plain};
+BENCH_OP(moe_unpermute_grad, shapes, 1, make, .plain = plain);

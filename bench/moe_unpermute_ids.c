@@ -22,7 +22,6 @@ static void make(struct bench_call *c)
     bench_in(c, &a->probs, SY_F32, DIMS(tokens, k), BENCH_ONCE, fill_unit, 100);
     bench_out(c, &a->tokens, BENCH_COPIES);
     c->limit.copy_bytes = (size_t)((k + 1) * tokens * hidden) * sizeof(float) / 2;
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -38,5 +37,4 @@ static void plain(const struct bench_call *c)
             tokens[i / k * hidden + h] += probs[i] * rows[index[i] * hidden + h];
 }
 
-const struct bench_op bench_moe_unpermute_ids = {BENCH_CASES("moe_unpermute_ids", 1), .make = make,
-                                                 .plain = plain};
+BENCH_OP(moe_unpermute_ids, shapes, 1, make, .plain = plain);

@@ -57,12 +57,8 @@ static void write_request(const struct bench *bench, const struct bench_op *op, 
                          : (int64_t)bench_cold_bytes());
     emit_begin(&json, "cases", '[');
     const struct bench_record *record = NULL;
-    for (int64_t i = 0; (record = record_of(bench, op, warm, i)) != NULL; i++) {
-        emit_begin(&json, NULL, '{');
-        emit_string(&json, "shape", bench_shape(bench, op, record->index));
-        op->peers(bench_shape(bench, op, record->index), &json);
-        emit_end(&json, '}');
-    }
+    for (int64_t i = 0; (record = record_of(bench, op, warm, i)) != NULL; i++)
+        emit_string(&json, NULL, bench_shape(bench, op, record->index));
     emit_end(&json, ']');
     emit_end(&json, '}');
     rewind(out); /* flushes too: the child reads from here */

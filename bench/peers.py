@@ -1,7 +1,7 @@
 """The same work by PyTorch, FlashInfer and NumPy: started by `switchyard bench --peers`, once per operator.
 
-Standard input is a JSON object with op, threads, device, quick, cold_bytes and cases; standard output is one with the versions
-found and a list of results. Every form is checked before it is timed, in two ways: "as called", into fresh
+Standard input is a JSON object with op, threads, device, quick, cold_bytes and the shapes of cases; standard output is one
+with the versions found and a list of results. Every form is checked before it is timed, in two ways: "as called", into fresh
 memory, and with out=, into memory that was there before. Times are medians over inputs and outputs that rotate through
 cold_bytes (0: always the same ones), as in the C part. On a CUDA device calls are captured into a CUDA graph, whose replays
 are timed; forms with a size that the host must know cannot be, and are timed as a program would call them.
@@ -14,6 +14,7 @@ import importlib
 import json
 import math
 import random
+import re
 import statistics
 import time
 
@@ -90,6 +91,47 @@ def measure_there(torch, call, quick):
 def sets_of(size, cold_bytes):
     """How many buffers of a size evict the first from the caches before it is used again."""
     return min(MOST_SETS, cold_bytes // max(size, 1) + 1)
+
+
+# ---- The text of a case ------------------------------------------------------------------------------------------
+
+
+NUMBERS = {
+    "moe_permute": {"tokens": "T=", "experts": "E=", "k": "K=", "hidden": "H="},
+    "moe_route": {"tokens": "T=", "experts": "E=", "k": "K="},
+    "moe_dispatch": {"samples": "S=", "capacity": "C=", "hidden": "H=", "experts": "E="},
+    "kv_gather": {"sequences": "B=", "tokens": "of ", "k": "k=", "block": "S="},
+    "sample": {"batch": "[", "vocab": ",", "top_k": "k=", "top_p": "p=", "min_p": "min_p="},
+}
+
+
+def number(shape, name):
+    """4096 of "T=4096", 131072 of "of 128k", 48 and 32000 of "[48,32000]"; 0: there is none."""
+    found = re.search((r"(?<!\S)" if name[0].isalpha() else "") + re.escape(name) + r"([\d.]+)(k?)", shape)
+    value = float(found[1]) * (1024 if found[2] else 1) if found else 0
+    return int(value) if value == int(value) else value
+
+
+def case_of(op, shape):
+    """What the shape of a case says."""
+    def says(*words):
+        return next((word for word in words if re.search(rf"(?<!\S){word}(?!\S)", shape)), "")
+
+    case = {"shape": shape, "dtype": says("f32", "bf16") or "f16"}
+    case.update({name: number(shape, text) for name, text in NUMBERS[op].items()})
+    if op == "kv_gather":
+        case["row_elements"] = 576
+    elif op == "moe_dispatch":
+        case["zero"] = bool(says("zero"))
+    elif op == "moe_route":
+        case.update({word: bool(says(word.replace("_", " "))) for word in ("given", "softmax_after", "bias")})
+        case["groups"], case["top_groups"] = (8, 4) if says("groups") else (0, 0)
+        case["score"] = "none" if case["softmax_after"] else says("sqrtsoftplus", "sigmoid") or "softmax"
+    elif op == "sample":
+        case["flat"], case["noise"] = bool(says("flat")), says("greedy") or ("q" if says("q by list", "q by vocab") else "draw")
+        case["masked"] = case["min_p"] > 0 or bool(says("half allowed", "few allowed", "overridden", "flags kept", "final", "raw",
+                                                        "Zipf", "normal", "equal", "two values"))
+    return case
 
 
 # ---- Inputs without a library ------------------------------------------------------------------------------------
@@ -584,7 +626,7 @@ def main():
             torch = module
         if module and request["op"] in by_op:
             makers.append((peer, module, by_op[request["op"]]))
-    for index, case in enumerate(request["cases"]):
+    for index, case in enumerate(case_of(request["op"], shape) for shape in request["cases"]):
         for peer, module, maker in makers:
             try:
                 forms = maker(module, case, request["cold_bytes"])
@@ -598,4 +640,5 @@ def main():
     json.dump(answer, sys.stdout)
 
 
-main()
+if __name__ == "__main__":
+    main()

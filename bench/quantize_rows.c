@@ -49,7 +49,6 @@ static void make(struct bench_call *c)
     bench_out(c, &a->codes, BENCH_COPIES);
     bench_out(c, &a->scales, BENCH_COPIES);
     c->limit.copy_bytes = (bench_bytes(a->input) + bench_bytes(a->codes) + bench_bytes(a->scales)) / 2;
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 unsigned char bench_e4m3(float y)
@@ -120,5 +119,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_quantize_rows = {BENCH_CASES("quantize_rows", 5), BENCH_THERE, .make = make,
-                                             .plain = plain};
+BENCH_OP(quantize_rows, shapes, 5, make, .plain = plain, BENCH_THERE);

@@ -270,7 +270,6 @@ static void make(struct bench_call *c)
     add_noise(c, b);
     add_outputs(c, b);
     c->limit.read_bytes = bench_bytes(b->args.logits);
-    c->bytes = bench_work_bytes(&c->limit);
     const size_t batch = (size_t)b->batch, vocab = (size_t)b->vocab;
     b->answers = bench_scratch(c, batch * (sizeof *b->answers + sizeof *b->alone) +
                                       vocab * (sizeof *b->ranked + sizeof *b->weights + sizeof *b->list));
@@ -282,24 +281,4 @@ static void make(struct bench_call *c)
     }
 }
 
-static void peers(const char *shape, struct emit *json)
-{
-    const bool q = bench_says(shape, "q by list") || bench_says(shape, "q by vocab");
-    const bool flat = bench_says(shape, "flat");
-    const bool outputs =
-        bench_says(shape, "flags kept") || bench_says(shape, "final") || bench_says(shape, "raw");
-    const bool allow = bench_says(shape, "half allowed") || bench_says(shape, "few allowed");
-    emit_string(json, "dtype", bench_says(shape, "f32") ? "f32" : "bf16");
-    emit_integer(json, "batch", (int64_t)bench_number(shape, "["));
-    emit_integer(json, "vocab", (int64_t)bench_number(shape, ","));
-    emit_integer(json, "top_k", (int64_t)bench_number(shape, "k="));
-    emit_number(json, "top_p", (double)(float)bench_number(shape, "p="));
-    emit_bool(json, "flat", flat);
-    emit_string(json, "noise", bench_says(shape, "greedy") ? "greedy" : q ? "q" : "draw");
-    emit_bool(json, "masked",
-              allow || outputs || overridden(shape) > 0 || bench_number(shape, "min_p=") > 0 ||
-                  !(says_peaks(shape) || flat || bench_says(shape, "long tail")));
-}
-
-const struct bench_op bench_sample = {BENCH_CASES("sample", 22), BENCH_THERE,           .make = make,
-                                      .plain = sample_plain,     .check = sample_check, .peers = peers};
+BENCH_OP(sample, shapes, 22, make, .plain = sample_plain, BENCH_THERE, .check = sample_check, .peers = true);

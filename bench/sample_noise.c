@@ -23,7 +23,6 @@ static void make(struct bench_call *c)
     a->n = bench_size(c, "n=");
     bench_out(c, &a->q, BENCH_COPIES);
     c->limit.fill_bytes = (size_t)a->n * sizeof(float);
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -48,5 +47,4 @@ static const char *check(const struct bench_call *c)
     return NULL;
 }
 
-const struct bench_op bench_sample_noise = {BENCH_CASES("sample_noise", 1), BENCH_THERE, .make = make,
-                                            .plain = plain, .check = check};
+BENCH_OP(sample_noise, shapes, 1, make, .plain = plain, BENCH_THERE, .check = check);

@@ -64,7 +64,6 @@ static void make(struct bench_call *c)
     bench_room(c, &a->override_logit, SY_F32, DIMS(most), BENCH_ONCE);
     bench_scratch(c, 2 * (size_t)vocab * sizeof(int32_t));
     c->limit.read_bytes = (size_t)(batch * (prompt + output)) * sizeof(int32_t);
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 /* A row of request b after so many of its drafts. */
@@ -138,5 +137,4 @@ static const char *check(const struct bench_call *c)
     return NULL;
 }
 
-const struct bench_op bench_sample_overrides = {BENCH_CASES("sample_overrides", 2), .make = make,
-                                                .plain = plain, .check = check};
+BENCH_OP(sample_overrides, shapes, 2, make, .plain = plain, .check = check);

@@ -78,7 +78,6 @@ static void make(struct bench_call *c)
     bench_out(c, &a->token, BENCH_ONCE);
     bench_out(c, &a->count, BENCH_ONCE);
     c->limit.read_bytes = bench_bytes(a->logits) / (size_t)each * (size_t)(accepted + 1);
-    c->bytes = bench_work_bytes(&c->limit);
 }
 
 static void plain(const struct bench_call *c)
@@ -99,4 +98,4 @@ static void plain(const struct bench_call *c)
     }
 }
 
-const struct bench_op bench_sample_verify = {BENCH_CASES("sample_verify", 1), .make = make, .plain = plain};
+BENCH_OP(sample_verify, shapes, 1, make, .plain = plain);

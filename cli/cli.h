@@ -106,6 +106,7 @@ int command_sim_a2a(struct common *common, struct arg_list *list);
 
 /* ---- Help ---------------------------------------------------------------------------------------------- */
 
+extern const char help_text[]; /* cli/help.txt */
 void help_general(FILE *out);
 int help_command(struct common *common, struct arg_list *list); /* help [CMD [OP]] */
 

@@ -171,7 +171,8 @@ static void make_options(struct op *op)
                                           .text = "write f32 gradients, whatever the rows are"});
 }
 
-const struct op *op_at(int number)
+/* NULL past the end. */
+static const struct op *op_at(int number)
 {
     static struct op ops[64];
     const sy_op_info *const info = number < 64 ? sy_op_at(number) : NULL;

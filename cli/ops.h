@@ -113,8 +113,7 @@ struct op {
     sy_status (*size)(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
 };
 
-/* By number, NULL past the end; by name or second name. */
-const struct op *op_at(int number);
+/* By name or second name. */
 const struct op *find_op(const char *name);
 
 /* Prints that there is no such operator, and which exist. Returns EXIT_USAGE. */

@@ -8,30 +8,21 @@ add_custom_command(OUTPUT ${example_source} DEPENDS ${example_files} ${PROJECT_S
                            -D HEADER=ops.h -P ${PROJECT_SOURCE_DIR}/cmake/EmbedExamples.cmake
                    COMMENT "Embedding tests/examples" VERBATIM)
 list(APPEND cli_sources ${example_source})
+switchyard_embed(cli_sources cli/help.txt help_text cli/cli.h)
 if(SWITCHYARD_BENCH)
     file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c)
     # The list of benchmarks, in the order of their files.
     set(bench_list "#define BENCH_OPS(X)")
     foreach(source IN LISTS bench_sources)
-        file(STRINGS ${source} lines REGEX "^const struct bench_op bench_[a-z0-9_]+ =")
+        file(STRINGS ${source} lines REGEX "^BENCH_OP[(]")
         foreach(line IN LISTS lines)
-            string(REGEX REPLACE ".* bench_([a-z0-9_]+) =.*" "X(\\1)" line "${line}")
+            string(REGEX REPLACE "BENCH_OP[(]([a-z0-9_]+),.*" "X(\\1)" line "${line}")
             string(APPEND bench_list " \\\n    ${line}")
         endforeach()
     endforeach()
     file(CONFIGURE OUTPUT bench/bench_list.h CONTENT "/* Made by the build. */\n@bench_list@\n" @ONLY)
-    # The peers' script and the style sheet of the demo are embedded, so that the program is a single file.
-    function(switchyard_embed file name header)
-        set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
-        add_custom_command(OUTPUT ${source}
-                           DEPENDS ${PROJECT_SOURCE_DIR}/${file} ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                           COMMAND ${CMAKE_COMMAND} -D IN=${PROJECT_SOURCE_DIR}/${file} -D OUT=${source} -D NAME=${name}
-                                   -D HEADER=${header} -P ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                           COMMENT "Embedding ${file}" VERBATIM)
-        set(bench_sources ${bench_sources} ${source} PARENT_SCOPE)
-    endfunction()
-    switchyard_embed(bench/peers.py bench_peers_py bench/peers.h)
-    switchyard_embed(bench/demo.css demo_style bench/demo.h)
+    switchyard_embed(bench_sources bench/peers.py bench_peers_py bench/peers.h)
+    switchyard_embed(bench_sources bench/demo.css demo_style bench/demo.h)
 endif()
 
 add_library(switchyard_cli_parts STATIC ${cli_sources} ${bench_sources})

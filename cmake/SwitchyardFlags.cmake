@@ -80,3 +80,13 @@ function(switchyard_export_only target map)
     endif()
     set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
 endfunction()
+
+# A text file as a C array in a source, which is appended to the list `sources`: the program is a single file.
+function(switchyard_embed sources file name header)
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}.c)
+    set(script ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake)
+    add_custom_command(OUTPUT ${source} DEPENDS ${PROJECT_SOURCE_DIR}/${file} ${script} COMMENT "Embedding ${file}" VERBATIM
+                       COMMAND ${CMAKE_COMMAND} -D IN=${PROJECT_SOURCE_DIR}/${file} -D OUT=${source} -D NAME=${name}
+                               -D HEADER=${header} -P ${script})
+    set(${sources} ${${sources}} ${source} PARENT_SCOPE)
+endfunction()

@@ -373,11 +373,7 @@ if(SWITCHYARD_EXAMPLES)
     # A language model on the operators, alone and with a process per device. Its sums have a fixed order, which contraction
     # would change. The command line has looked for jansson.
     if(SWITCHYARD_CLI)
-        set(page ${CMAKE_CURRENT_BINARY_DIR}/page_html.c)
-        add_custom_command(OUTPUT ${page} DEPENDS examples/moe_lm/support/page.html ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                           COMMAND ${CMAKE_COMMAND} -D IN=${PROJECT_SOURCE_DIR}/examples/moe_lm/support/page.html -D OUT=${page}
-                                   -D NAME=page_html -D HEADER=lm.h -P ${PROJECT_SOURCE_DIR}/cmake/EmbedText.cmake
-                           COMMENT "Embedding examples/moe_lm/support/page.html" VERBATIM)
+        switchyard_embed(page examples/moe_lm/support/page.html page_html lm.h)
         file(GLOB files CONFIGURE_DEPENDS examples/moe_lm/*.c examples/moe_lm/support/*.c)
         set(of_program ${files})
         list(FILTER of_program INCLUDE REGEX "/(mesh|processes)\\.c$") # which know of MPI

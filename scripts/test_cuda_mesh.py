@@ -6,6 +6,7 @@ stopped; the PyTorch example. All of them compare with the same oracle, every re
 part runs side by side as far as there are processors. Processes that share a GPU take turns of milliseconds, so MPS is used
 where it is installed, except for processes that are killed, which would take others with them.
 """
+import itertools
 import os
 import shutil
 import subprocess
@@ -23,9 +24,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOCAL = {"cuda_mesh": ("tests_cuda", "mesh"), "op_mesh": ("tests_op", "mesh"),
          "cases": ("cases", "all_to_all_dispatch", "all_to_all_combine")}  # programs with their arguments
 # Tests of ranks: numbers of processes, and into how many jobs their tests are divided.
-OVER_MPI = {"all_to_all": ((2, 4), 6), "collective": ((2, 4), 2), "schedule": ((2, 4), 3), "device": ((2, 4), 4)}
-OVER_NCCL = {"all_to_all": ((2, 4), 6), "collective": ((2, 4), 2), "schedule": ((2, 4), 3),
-             "create": ((2, 4), 2), "bytes": ((2, 4), 1)}
+SHARED = {"all_to_all": ((2, 4), 6), "collective": ((2, 4), 2), "schedule": ((2, 4), 3)}
+OVER_MPI = {**SHARED, "device": ((2, 4), 4)}
+OVER_NCCL = {**SHARED, "create": ((2, 4), 2), "bytes": ((2, 4), 1)}
 QUEUES, MOST_QUEUES = 4, 64  # of the GPU: of a process of NCCL, and of all at a time: MPS has some 96
 
 
@@ -52,44 +53,34 @@ def mpi_command(processes, program, *arguments):
     return [sys.executable, os.path.join(ROOT, "scripts/mpirun.py"), "-n", str(processes), program, *arguments]
 
 
-def shards(name, processes, n, command, env):
-    for i in range(n):
-        yield Job(f"{name}_{processes}" + (f", part {i + 1}" if n > 1 else ""), processes, command,
-                  {**env, "SWITCHYARD_TEST_PART": f"{i}/{n}"})
+def shards(prefix, tests, processes, command, env):
+    """Jobs of the tests that run with so many processes; command(name): what one executes."""
+    for name, (numbers, n) in tests.items():
+        for i in range(n if processes in numbers else 0):
+            yield Job(f"{prefix}_{name}_{processes}" + (f", part {i + 1}" if n > 1 else ""), processes, command(name),
+                      {**env, "SWITCHYARD_TEST_PART": f"{i}/{n}"})
 
 
 def ranks_jobs(build, emulated):
     """[(part, jobs)] of programs with several processes."""
-    parts = []
-    for processes in (2, 4):
-        jobs = []
-        for name, (numbers, n) in OVER_MPI.items():
-            if processes in numbers:
-                command = mpi_command(processes, os.path.join(build, "tests_mpi"), name, str(processes))
-                jobs += shards(f"mpi_{name}", processes, n, command, {})
-        parts.append((f"IPC, {processes} processes", jobs))
-    for processes in (2, 4):
-        jobs = []
-        for name, (numbers, n) in OVER_NCCL.items():
-            if processes in numbers:
-                command = [os.path.join(build, f"tests_{nccl_name(emulated)}"), name]
-                # Kernels of several communicators have queues of their own: under MPS a process has two unless it asks for more.
-                env = {"SWITCHYARD_RANKS": str(processes), "CUDA_DEVICE_MAX_CONNECTIONS": str(QUEUES)}
-                jobs += shards(f"{nccl_name(emulated)}_{name}", processes, n, command, env)
-        parts.append((f"NCCL, {processes} ranks", jobs))
+    mpi, nccl = os.path.join(build, "tests_mpi"), os.path.join(build, f"tests_{nccl_name(emulated)}")
+    parts = [(f"IPC, {n} processes", list(shards("mpi", OVER_MPI, n, lambda name, n=n: mpi_command(n, mpi, name, str(n)), {})))
+             for n in (2, 4)]
+    for n in (2, 4):
+        # Kernels of several communicators have queues of their own: under MPS a process has two unless it asks for more.
+        env = {"SWITCHYARD_RANKS": str(n), "CUDA_DEVICE_MAX_CONNECTIONS": str(QUEUES)}
+        parts.append((f"NCCL, {n} ranks", list(shards(nccl_name(emulated), OVER_NCCL, n, lambda name: [nccl, name], env))))
     return parts
 
 
 def killed_jobs(build, emulated):
-    jobs = []
+    jobs, name = [], nccl_name(emulated)
     for how in ("kill", "stop"):
         for way in ("shared", "messages"):
             jobs.append(Job(f"mpi_killed {way} {how}", 2, [os.path.join(build, "tests_mpi"), "killed", way, how], {}, True))
-        for processes in (2, 4):
-            for when in ("header", "rows"):
-                name = nccl_name(emulated)
-                command = [os.path.join(build, f"tests_{name}"), "killed", when, how]
-                jobs.append(Job(f"{name}_killed_{processes} {when} {how}", processes, command, {"SWITCHYARD_RANKS": str(processes)}))
+        for processes, when in itertools.product((2, 4), ("header", "rows")):
+            command = [os.path.join(build, f"tests_{name}"), "killed", when, how]
+            jobs.append(Job(f"{name}_killed_{processes} {when} {how}", processes, command, {"SWITCHYARD_RANKS": str(processes)}))
     return jobs
 
 

@@ -65,17 +65,6 @@ def tensor(dtype, values, shape=None):
     return Tensor(dtype, shape_of(values) if shape is None else shape, data)
 
 
-def bf16(value):
-    """The bits of a number that bf16 holds exactly."""
-    bits = struct.unpack("<I", struct.pack("<f", value))[0]
-    assert bits & 0xffff == 0, value
-    return bits >> 16
-
-
-def f32_bits(value):
-    return struct.unpack("<I", struct.pack("<f", value))[0]
-
-
 def f32(value):
     """The nearest f32."""
     return struct.unpack("<f", struct.pack("<f", value))[0]
@@ -154,6 +143,21 @@ class CliTest(unittest.TestCase):
                               env=environment, check=False)
         done.stderr = re.sub(r"^==\d+==WARNING: \w+ failed to allocate [^\n]*\n", "", done.stderr)
         return done
+
+    def out(self, *arguments, **more):
+        """What a command prints that has nothing to complain about."""
+        done = self.cli(*arguments, **more)
+        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
+        return done.stdout
+
+    def json(self, *arguments, **more):
+        return json.loads(self.out(*arguments, "--json", **more))
+
+    def mistake(self, *arguments, says):
+        done = self.cli(*arguments)
+        self.assert_usage(done.returncode, done.stderr, says)
+        self.assertEqual(done.stdout, "")
+        return done.stderr
 
     def run_op(self, op, tensors, *options, metadata=None):
         """Runs an operator; outputs is None when no output file was written."""

@@ -15,11 +15,9 @@ FILLS = ["moe_map_from_ids", "sample_noise"]
 
 class Bench(CliTest):
     def test_quick_json(self):
-        done = self.cli("bench", "--quick", "--json", "--threads", 2)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        report = json.loads(done.stdout)
+        report = self.json("bench", "--quick", "--threads", 2)
         self.assertTrue(report["pass"] and report["quick"])
-        self.assertEqual(report["command"], "switchyard bench --quick --json --threads 2")
+        self.assertEqual(report["command"], "switchyard bench --quick --threads 2 --json")
         self.assertEqual(report["threads"], 2)
         self.assertRegex(report["date"], r"\A20\d\d-\d\d-\d\d\Z")
         self.assertEqual({case["op"] for case in report["cases"]}, set(OPERATORS))
@@ -34,7 +32,7 @@ class Bench(CliTest):
                           else ("copy", "copy+fill"))
 
     def test_limits_of_the_machine(self):
-        report = json.loads(self.cli("bench", "moe_permute", "--quick", "--json").stdout)
+        report = self.json("bench", "moe_permute", "--quick")
         limits, machine = report["limits"], report["machine"]
         by_streams = limits["read_gb_per_s_by_streams"]
         self.assertEqual(list(by_streams), ["1", "2", "4"])
@@ -47,20 +45,18 @@ class Bench(CliTest):
         self.assertGreaterEqual(machine["last_level_caches"], 1)
 
     def test_one_operator_as_text(self):
-        done = self.cli("bench", "kv_gather", "--quick", "--isa", "scalar")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("kernels scalar", done.stdout)
-        self.assertRegex(done.stdout, r"\nlimits, cold: copy [\d.]+ GB/s \(read and written\), fill [\d.]+ GB/s, "
+        text = self.out("bench", "kv_gather", "--quick", "--isa", "scalar")
+        self.assertIn("kernels scalar", text)
+        self.assertRegex(text, r"\nlimits, cold: copy [\d.]+ GB/s \(read and written\), fill [\d.]+ GB/s, "
                                       r"read [\d.]+ GB/s \([\d.]+, [\d.]+, [\d.]+ with 1, 2, 4 streams per thread\)")
-        self.assertNotIn("moe_permute", done.stdout)
-        self.assertIn("0 wrong", done.stdout)
+        self.assertNotIn("moe_permute", text)
+        self.assertIn("0 wrong", text)
 
     def test_markdown(self):
-        done = self.cli("bench", "kv_gather", "moe_permute", "--quick", "--markdown", "--threads", 2, "--shape", "S=16",
+        text = self.out("bench", "kv_gather", "moe_permute", "--quick", "--markdown", "--threads", 2, "--shape", "S=16",
                         "--shape=bf16 T")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        head, limits, table, end = done.stdout.rstrip("\n").split("\n\n")
-        info = json.loads(self.cli("info", "--json").stdout)
+        head, limits, table, end = text.rstrip("\n").split("\n\n")
+        info = self.json("info")
         self.assertRegex(head, rf"\Aswitchyard {info['version']}, kernel table `{info['isa']}`, 2 threads, "
                                r"cold buffers, quick\. [^\n]*\d+ CPUs?\b[^\n]*\. \d{4}-\d\d-\d\d, `switchyard bench kv_gather "
                                r"moe_permute --quick --markdown --threads 2 --shape S=16 '--shape=bf16 T'`\.\Z")
@@ -81,13 +77,13 @@ class Bench(CliTest):
                                     (("--warm",), "warm", ["warm"]),
                                     (("--warm", "--cold"), "cold and warm", ["cold", "warm"])):
             arguments = ("bench", "kv_gather", "--quick", "--shape", "S=16", *options)
-            report = json.loads(self.cli(*arguments, "--json").stdout)
+            report = self.json(*arguments)
             self.assertEqual([case["buffers"] for case in report["cases"]], rows)
-            text = self.cli(*arguments).stdout
+            text = self.out(*arguments)
             self.assertIn(f" threads, {says} buffers, quick\n", text.replace("1 thread,", "1 threads,"))
             self.assertEqual(re.findall(r"S=16 +(cold|warm) ", text), rows if len(rows) == 2 else [])
             self.assertIn("1 case checked", text)
-            head, _, table, _ = self.cli(*arguments, "--markdown").stdout.split("\n\n")
+            head, _, table, _ = self.out(*arguments, "--markdown").split("\n\n")
             self.assertIn(f", {says} buffers, ", head)
             self.assertEqual(re.findall(r"S=16 \| (cold|warm) \|", table), rows if len(rows) == 2 else [])
             self.assertEqual({line.count("|") for line in table.splitlines()}, {9 if len(rows) == 2 else 8})
@@ -95,14 +91,14 @@ class Bench(CliTest):
     def test_check(self):
         """The cases of a run, each with its verdict, and no times."""
         cases = ("bench", "quantize_rows", "kv_format", "--quick")
-        listed = [line.split(None, 1)[1] for line in self.cli(*cases, "--list").stdout.splitlines()]
+        listed = [line.split(None, 1)[1] for line in self.out(*cases, "--list").splitlines()]
         text = self.cli(*cases, "--check")
         self.assertEqual((text.returncode, text.stderr), (0, ""))
         head, rows, end = text.stdout.split("\n\n")
         self.assertEqual([re.split(r"  +", row)[1:] for row in rows.splitlines()], [[shape, "ok"] for shape in listed])
         self.assertEqual(end, f"{len(listed)} cases checked against a plain loop, 0 wrong\n")
         self.assertNotIn("buffers", head)
-        report = json.loads(self.cli(*cases, "--check", "--json").stdout)
+        report = self.json(*cases, "--check")
         self.assertEqual([(case["shape"], set(case)) for case in report["cases"]],
                          [(shape, {"op", "shape", "checked"}) for shape in listed])
         self.assertTrue(report["pass"] and all(case["checked"] for case in report["cases"]))
@@ -113,15 +109,13 @@ class Bench(CliTest):
                                 (("--check", "--warm"), "--check times nothing"), (("--check", "--peers"), "--check times nothing"),
                                 (("--check", "--markdown"), "--check times nothing"), (("--check=1",), "--check"),
                                 (("--fast",), "--fast"), (("--threads", "x"), "--threads"), (("--peers=1",), "--peers")):
-            done = self.cli("bench", *arguments)
-            self.assert_usage(done.returncode, done.stderr, says)
+            self.mistake("bench", *arguments, says=says)
 
 
 class Cases(CliTest):
     def listed(self, *arguments):
-        done = self.cli("bench", "--list", *arguments)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return [tuple(line.split(None, 1)) for line in done.stdout.splitlines()]
+        text = self.out("bench", "--list", *arguments)
+        return [tuple(line.split(None, 1)) for line in text.splitlines()]
 
     def test_list_names_every_case_once(self):
         for arguments in ((), ("--quick",)):
@@ -136,11 +130,10 @@ class Cases(CliTest):
         self.assertEqual({op for op, _ in self.listed("sample")}, {"sample"})  # an operator is itself alone
         for arguments, says in ((("all_t",), "no benchmark of all_t"), (("kv", "kv_gather"), "kv_gather is named twice"),
                                 (("kv_gather", "kv"), "kv_gather is named twice"), (("",), "no benchmark of")):
-            done = self.cli("bench", *arguments)
-            self.assert_usage(done.returncode, done.stderr, says)
+            self.mistake("bench", *arguments, says=says)
 
     def test_list_is_what_a_run_runs(self):
-        report = json.loads(self.cli("bench", "kv_gather", "moe_permute", "--quick", "--json").stdout)
+        report = self.json("bench", "kv_gather", "moe_permute", "--quick")
         self.assertEqual([(case["op"], case["shape"]) for case in report["cases"]],
                          self.listed("kv_gather", "moe_permute", "--quick"))
 
@@ -155,24 +148,21 @@ class Cases(CliTest):
                                                                 "f32" in c[1]])
 
     def test_shape_chooses_what_runs(self):
-        report = json.loads(self.cli("bench", "--quick", "--json", "--shape", "S=16").stdout)
+        report = self.json("bench", "--quick", "--shape", "S=16")
         self.assertEqual([case["op"] for case in report["cases"]], ["kv_gather"])
 
     def test_shapes_that_match_nothing(self):
         for arguments in (("--shape", "T=77"), ("--shape", "greedy", "--shape", "T=77"),
                           ("moe_permute", "--shape", "T=77", "--list")):
-            done = self.cli("bench", *arguments)
-            self.assert_usage(done.returncode, done.stderr, "no case has a shape with T=77")
-            self.assertIn("switchyard bench --list shows them", done.stderr)
-            self.assertEqual(done.stdout, "")
+            self.assertIn("switchyard bench --list shows them",
+                          self.mistake("bench", *arguments, says="no case has a shape with T=77"))
 
     def test_usage(self):
         many = ["--shape=a"] * 17
         for arguments, says in ((("--shape",), "--shape needs a text"), (("--shape=",), "--shape needs a text"),
                                 (many, "more than 16 times"), (("--list", "--json"), "does not go together"),
                                 (("sample", "sample"), "sample is named twice"), (("--list=1",), "--list")):
-            done = self.cli("bench", *arguments)
-            self.assert_usage(done.returncode, done.stderr, says)
+            self.mistake("bench", *arguments, says=says)
 
 
 class Compare(CliTest):
@@ -218,16 +208,16 @@ class Compare(CliTest):
                                       "  sample e cold cpu neon threads=2"])
 
     def test_what_the_command_prints(self):
-        path = self.write("run.json", self.cli("bench", "kv_gather", "--quick", "--cold", "--warm", "--json").stdout.encode())
+        path = self.write("run.json", self.out("bench", "kv_gather", "--quick", "--cold", "--warm", "--json").encode())
         done = subprocess.run([sys.executable, self.SCRIPT, *[path] * 6], capture_output=True, text=True, check=False)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn(" 0 not in old, 4 unchanged\n", done.stdout)
 
     def test_usage(self):
-        times = self.write("times.json", self.cli("bench", "kv_gather", "--quick", "--json").stdout.encode())
+        times = self.write("times.json", self.out("bench", "kv_gather", "--quick", "--json").encode())
         moved = {**json.loads(self.read("times.json")), "machine": {"cpu": "another"}}
         elsewhere = self.write("else.json", json.dumps(moved).encode())
-        check = self.write("check.json", self.cli("bench", "kv_gather", "--quick", "--check", "--json").stdout.encode())
+        check = self.write("check.json", self.out("bench", "kv_gather", "--quick", "--check", "--json").encode())
         for paths, says in (((), "OLD.json"), ((times,), "OLD.json"), ((times, elsewhere), "different machines"),
                             ((times, check), "'seconds'"), ((times, "nowhere.json"), "nowhere.json"), ((times, CLI), "bench --json")):
             done = subprocess.run([sys.executable, self.SCRIPT, *paths], capture_output=True, text=True, check=False)
@@ -262,7 +252,7 @@ class Progress(CliTest):
         seen, out = self.on_terminal(subprocess.PIPE)
         self.assertIn("0 wrong", out)
         self.assertNotIn("[1/3]", out)
-        listed = self.cli("bench", "moe_permute", "--quick", "--list").stdout.splitlines()
+        listed = self.out("bench", "moe_permute", "--quick", "--list").splitlines()
         shapes = [line.split(None, 1)[1] for line in listed]
         want = ""
         for i, shape in enumerate(shapes):

@@ -8,6 +8,9 @@ import unittest
 
 from st import ROOT, CliTest
 
+sys.path.insert(0, os.path.join(ROOT, "bench"))
+import peers  # noqa: E402
+
 CASE = ("bench", "kv_gather", "--quick", "--shape", "S=16")
 SHAPE = "1152 B B=1 k=8192 of 8k S=16"
 
@@ -30,9 +33,10 @@ exit {code}
         return path
 
     def bench(self, *options, env, command=CASE):
-        done = self.cli(*command, "--peers", *options, env={"PYTHON": "", **env})
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return done.stdout
+        return self.out(*command, "--peers", *options, env={"PYTHON": "", **env})
+
+    def report(self, *options, **more):
+        return json.loads(self.bench("--json", *options, **more))
 
     def answer(self, *results, trouble=()):
         return {"peers": [{"name": "pytorch", "version": "9.8"}, {"name": "numpy", "version": None}],
@@ -46,7 +50,7 @@ class Answers(PeersTest):
     def test_json(self):
         stub = self.stub(self.answer(self.result(100.0), self.result(1e-9, "index_select, as called"),
                                      trouble=["pytorch: x: its result is wrong, left out"]))
-        report = json.loads(self.bench("--json", env={"SWITCHYARD_PYTHON": stub}))
+        report = self.report(env={"SWITCHYARD_PYTHON": stub})
         self.assertTrue(report["pass"])
         ours = report["cases"][0]["seconds"]
         first, second = report["peers"]["results"]
@@ -85,7 +89,7 @@ class Answers(PeersTest):
 
     def test_both_buffers_are_two_questions(self):
         stub = self.stub(self.answer(self.result(1.0)))
-        report = json.loads(self.bench("--cold", "--warm", "--json", env={"SWITCHYARD_PYTHON": stub}))
+        report = self.report("--cold", "--warm", env={"SWITCHYARD_PYTHON": stub})
         self.assertEqual([peer["buffers"] for peer in report["peers"]["results"]], ["cold", "warm"])
         self.assertEqual(len(report["peers"]["notes"]), 2)
         text = self.bench("--cold", "--warm", env={"SWITCHYARD_PYTHON": stub})
@@ -113,21 +117,37 @@ class Questions(PeersTest):
     def test_request(self):
         request = self.asked("--threads", 2)
         self.assertGreaterEqual(request.pop("cold_bytes"), 128 << 20)
-        self.assertEqual(request, {"op": "kv_gather", "threads": 2, "device": "cpu", "quick": True, "cases": [
-            {"shape": SHAPE, "sequences": 1, "tokens": 8192, "k": 8192, "block": 16, "row_elements": 576}]})
+        self.assertEqual(request, {"op": "kv_gather", "threads": 2, "device": "cpu", "quick": True, "cases": [SHAPE]})
         self.assertEqual(self.asked("--warm")["cold_bytes"], 0)
 
-    def test_fields_of_every_operator(self):
-        wanted = {"moe_permute": "dtype tokens experts k hidden",
-                  "moe_dispatch": "dtype samples capacity hidden experts zero",
-                  "sample": "dtype batch vocab top_k top_p flat noise masked",
-                  "kv_gather": "sequences tokens k block row_elements"}
-        for op, names in wanted.items():
+    def test_shapes_of_every_operator(self):
+        for op in ("moe_permute", "moe_dispatch", "sample", "kv_gather", "moe_route"):
             request = self.asked(command=("bench", op, "--quick"))
-            listed = self.cli("bench", op, "--quick", "--list").stdout.splitlines()
-            self.assertEqual([case["shape"] for case in request["cases"]], [line.split(None, 1)[1] for line in listed])
-            for case in request["cases"]:
-                self.assertEqual(list(case), ["shape", *names.split()])
+            listed = self.out("bench", op, "--quick", "--list").splitlines()
+            self.assertEqual(request["cases"], [line.split(None, 1)[1] for line in listed])
+
+    def test_what_a_shape_says(self):
+        for op, shape, want in (
+                ("kv_gather", "1152 B B=16 k=2048 of 128k S=64",
+                 {"sequences": 16, "tokens": 131072, "k": 2048, "block": 64, "row_elements": 576}),
+                ("moe_permute", "bf16 T=4096 E=8 K=2 H=4096 fp8_128",
+                 {"dtype": "bf16", "tokens": 4096, "experts": 8, "k": 2, "hidden": 4096}),
+                ("moe_dispatch", "f16 S=31 C=640 H=1024 E=2 zero unique",
+                 {"dtype": "f16", "samples": 31, "capacity": 640, "hidden": 1024, "experts": 2, "zero": True}),
+                ("moe_route", "f32 T=1 E=256 K=8 sigmoid bias groups",
+                 {"dtype": "f32", "tokens": 1, "experts": 256, "k": 8, "groups": 8, "top_groups": 4, "score": "sigmoid",
+                  "given": False, "softmax_after": False, "bias": True}),
+                ("moe_route", "f32 T=4096 E=8 K=2 softmax after",
+                 {"score": "none", "softmax_after": True, "bias": False, "groups": 0}),
+                ("sample", "bf16 [48,131072] k=50 p=0.9 q by list",
+                 {"dtype": "bf16", "batch": 48, "vocab": 131072, "top_k": 50, "top_p": 0.9, "flat": False, "noise": "q",
+                  "masked": False}),
+                ("sample", "f32 [8,32000] p=0.9 flat",
+                 {"top_k": 0, "top_p": 0.9, "flat": True, "noise": "draw", "masked": False}),
+                ("sample", "f32 [8,32000] min_p=0.05 normal", {"top_p": 0, "masked": True}),
+                ("sample", "bf16 [48,131072] greedy 512 overridden", {"noise": "greedy", "masked": True})):
+            got = peers.case_of(op, shape)
+            self.assertEqual({name: got[name] for name in want}, want)
 
     def test_not_asked_unless_wanted(self):
         stub = self.stub(self.answer())
@@ -139,11 +159,11 @@ class Questions(PeersTest):
         first, second = self.stub(self.answer(), name="first"), self.stub(self.answer(), name="second")
         for env, name in (({"SWITCHYARD_PYTHON": first, "PYTHON": second}, first),
                           ({"SWITCHYARD_PYTHON": "", "PYTHON": second}, second)):
-            self.assertEqual(json.loads(self.bench("--json", env=env))["peers"]["interpreter"], name)
+            self.assertEqual(self.report(env=env)["peers"]["interpreter"], name)
         path = {"SWITCHYARD_PYTHON": "", "PYTHON": "", "PATH": self.folder}
         self.stub(self.answer(), name="python3")
         os.symlink("/bin/cat", self.path("cat"))
-        self.assertEqual(json.loads(self.bench("--json", env=path))["peers"]["interpreter"], "python3")
+        self.assertEqual(self.report(env=path)["peers"]["interpreter"], "python3")
         self.assertTrue(os.path.exists(self.path("python3.in")))
 
 
@@ -151,7 +171,7 @@ class Absences(PeersTest):
     """Whatever goes wrong over there is one line here, and the run is as good as without peers."""
 
     def notes(self, env, command=CASE):
-        report = json.loads(self.bench("--json", env=env, command=command))
+        report = self.report(env=env, command=command)
         self.assertTrue(report["pass"])
         self.assertEqual(report["peers"]["results"], [])
         text = self.bench(env=env, command=command)
@@ -181,7 +201,7 @@ class Absences(PeersTest):
                        self.answer({**good, "spread": -1})):
             with self.subTest(answer):
                 stub = self.stub(answer)
-                report = json.loads(self.bench("--json", env={"SWITCHYARD_PYTHON": stub}))
+                report = self.report(env={"SWITCHYARD_PYTHON": stub})
                 self.assertEqual((report["pass"], report["peers"]["results"]), (True, []))
                 self.assertEqual(report["peers"]["notes"][-1],
                                  f"peers of kv_gather: {stub} answered something that is no list of times")
@@ -211,7 +231,7 @@ class Absences(PeersTest):
 class Real(PeersTest):
     def test_every_operator(self):
         command = ("bench", "moe_permute", "moe_dispatch", "sample", "kv_gather", "--quick")
-        report = json.loads(self.bench("--json", env={"SWITCHYARD_PYTHON": sys.executable}, command=command))
+        report = self.report(env={"SWITCHYARD_PYTHON": sys.executable}, command=command)
         results, notes = report["peers"]["results"], report["peers"]["notes"]
         self.assertTrue({"moe_permute", "kv_gather"} <= {result["op"] for result in results})
         self.assertEqual([note for note in notes if "wrong" in note or "failed" in note], [])

@@ -16,37 +16,31 @@ COMMANDS = ["run", "compare", "show", "example", "bench", "demo", "ops", "info",
 
 
 class Help(CliTest):
-    def text(self, *arguments):
-        done = self.cli(*arguments)
-        self.assertEqual((done.returncode, done.stderr), (0, ""), arguments)
-        self.assertTrue(done.stdout.endswith("\n"))
-        return done.stdout
-
     def test_general(self):
         for arguments in (["--help"], ["-h"], ["help"]):
-            text = self.text(*arguments)
+            text = self.out(*arguments)
             for name in OPERATORS + COMMANDS:
                 self.assertIn(name, text)
 
     def test_every_command(self):
         for command in COMMANDS:
-            text = self.text(command, "--help")
+            text = self.out(command, "--help")
             self.assertIn("Usage: switchyard " + command, text)
-            self.assertEqual(text, self.text("help", command))
-            self.assertEqual(text, self.text(command, "-h"))
+            self.assertEqual(text, self.out("help", command))
+            self.assertEqual(text, self.out(command, "-h"))
 
     def test_every_operator(self):
         for op in OPERATORS:
-            text = self.text("run", op, "--help")
+            text = self.out("run", op, "--help")
             self.assertIn(f"Usage: switchyard run {op} {'[IN]' if op in WITHOUT_INPUT else 'IN'} OUT", text)
-            self.assertEqual(text, self.text("help", "run", op))
-            self.assertEqual(text, self.text("help", op))
-            self.assertEqual(text, self.text("run", op, "in", "out", "--help"))
+            self.assertEqual(text, self.out("help", "run", op))
+            self.assertEqual(text, self.out("help", op))
+            self.assertEqual(text, self.out("run", op, "in", "out", "--help"))
 
     def test_every_field(self):
         """As a tensor or as an option, but those that only a process has, and hints."""
-        for op in json.loads(self.text("ops", "--json"))["operators"]:
-            shown = set(re.findall(r"^  ([^ ?]+)", self.text("run", op["name"], "--help"), re.M))
+        for op in self.json("ops")["operators"]:
+            shown = set(re.findall(r"^  ([^ ?]+)", self.out("run", op["name"], "--help"), re.M))
             fields = {"--" * (field["kind"] != "tensor") + field["name"].replace("logprob_mode", "logprob") for field in op["fields"]
                       if field["kind"] not in ("planes", "size", "routing") and "[" not in field["name"]}
             fields -= {"--memory", "--subdevice_id", "--reuse_routing", "--num_planes"}
@@ -56,25 +50,22 @@ class Help(CliTest):
     def test_lines_fit_a_terminal(self):
         pages = [["--help"]] + [[c, "--help"] for c in COMMANDS] + [["run", op, "--help"] for op in OPERATORS]
         for page in pages:
-            long = [line for line in self.text(*page).splitlines() if len(line) > 112]
+            long = [line for line in self.out(*page).splitlines() if len(line) > 112]
             self.assertEqual(long, [])
 
     def test_examples_work_when_pasted(self):
         """Every line under "Try it" but those that take long, in one folder, in order."""
         for page in [["--help"]] + [[c, "--help"] for c in COMMANDS] + [["run", op, "--help"] for op in OPERATORS]:
-            _, _, tail = self.text(*page).partition("Try it")
+            _, _, tail = self.out(*page).partition("Try it")
             for line in re.findall(r"^  switchyard (.+)$", tail, re.M):
                 if line.startswith("bench"):
                     continue
                 with self.subTest(line):
-                    done = self.cli(*shlex.split(line))
-                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.out(*shlex.split(line))
 
     def test_unknown_pages(self):
-        done = self.cli("help", "frobnicate")
-        self.assert_usage(done.returncode, done.stderr, "frobnicate")
-        done = self.cli("help", "run", "frobnicate")
-        self.assert_usage(done.returncode, done.stderr, ", moe_permute, ")
+        self.mistake("help", "frobnicate", says="frobnicate")
+        self.mistake("help", "run", "frobnicate", says=", moe_permute, ")
 
     def test_no_command(self):
         done = self.cli()
@@ -82,14 +73,11 @@ class Help(CliTest):
         self.assertIn("Usage: switchyard COMMAND", done.stderr)
 
     def test_unknown_command(self):
-        done = self.cli("permute")
-        self.assert_usage(done.returncode, done.stderr, "unknown command permute")
-        done = self.cli("comapre")
-        self.assert_usage(done.returncode, done.stderr, "did you mean compare?")
+        self.mistake("permute", says="unknown command permute")
+        self.mistake("comapre", says="did you mean compare?")
 
     def test_unknown_option(self):
-        done = self.cli("--frob")
-        self.assert_usage(done.returncode, done.stderr, "--frob")
+        self.mistake("--frob", says="--frob")
 
     def test_output_that_cannot_be_written(self):
         with open("/dev/full", "w", encoding="ascii") as full:
@@ -109,9 +97,7 @@ class Info(CliTest):
         self.assertEqual((done.returncode, done.stdout, done.stderr), (0, f"switchyard {self.header_version()}\n", ""))
 
     def test_json(self):
-        done = self.cli("info", "--json")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        info = json.loads(done.stdout)
+        info = self.json("info")
         self.assertEqual(info["version"], self.header_version())
         self.assertIsInstance(info["results_version"], int)
         self.assertIn("scalar", info["isa_tables"])
@@ -123,22 +109,21 @@ class Info(CliTest):
         self.assertTrue(info["compiler"].startswith(("gcc ", "clang ")), info["compiler"])
 
     def test_text_says_the_same(self):
-        info = json.loads(self.cli("info", "--json").stdout)
-        text = self.cli("info").stdout
+        info = self.json("info")
+        text = self.out("info")
         tables = ", ".join(info["isa_tables"])
         devices = [device["name"] for device in info["cuda"]["devices"]] or [info["cuda"]["error"]]
         for part in (info["version"], info["isa"], tables, info["compiler"], info["mpi"], *devices):
             self.assertIn(part, text)
 
     def test_context_options(self):
-        info = json.loads(self.cli("info", "--json", "--threads", 3, "--isa", "scalar").stdout)
+        info = self.json("info", "--threads", 3, "--isa", "scalar")
         self.assertEqual((info["threads"], info["isa"]), (3, "scalar"))
 
     def test_usage(self):
         for arguments, says in ((("x",), "x"), (("--jsn",), "--jsn"), (("--isa", "abacus"), "abacus"),
                                 (("--json=1",), "json")):
-            done = self.cli("info", *arguments)
-            self.assert_usage(done.returncode, done.stderr, says)
+            self.mistake("info", *arguments, says=says)
 
 
 class Show(CliTest):
@@ -151,13 +136,13 @@ class Show(CliTest):
 
     def test_long_tensors_are_cut(self):
         self.write("a.safetensors", encode({"wide": tensor("U8", [7] * 100), "tall": tensor("U8", [[1]] * 20)}))
-        text = self.cli("show", "a.safetensors").stdout
+        text = self.out("show", "a.safetensors")
         self.assertIn("... 36 more\n", text)
         self.assertIn("... 12 more rows\n", text)
 
     def test_control_characters(self):
         self.write("a.safetensors", encode({"a\u001b[31mb": tensor("U8", [1])}))
-        self.assertIn(r"a\x1b[31mb  U8", self.cli("show", "a.safetensors").stdout)
+        self.assertIn(r"a\x1b[31mb  U8", self.out("show", "a.safetensors"))
 
     def test_usage(self):
         for words in ((), ("a", "b"), ("--x",)):
@@ -167,9 +152,8 @@ class Show(CliTest):
 class Example(CliTest):
     def test_every_operator_reads_its_own(self):
         for op in OPERATORS:
-            done = self.cli("example", op, "in.safetensors")
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
-            command = re.search(r"^  switchyard (run .+)$", done.stdout, re.M).group(1)
+            text = self.out("example", op, "in.safetensors")
+            command = re.search(r"^  switchyard (run .+)$", text, re.M).group(1)
             self.assertEqual(self.cli(*shlex.split(command)).returncode, 0)
             self.assertTrue(decode(self.read("out.safetensors")))
 
@@ -209,9 +193,8 @@ class Demo(CliTest):
     def demo(self):
         """(what it told, the page), of one run for all tests"""
         if not hasattr(Demo, "once"):
-            done = self.cli("demo")
-            self.assertEqual((done.returncode, done.stderr), (0, ""))
-            Demo.once = done.stdout, self.read("demo.html").decode()
+            text = self.out("demo")
+            Demo.once = text, self.read("demo.html").decode()
         return Demo.once
 
     def test_walk(self):
@@ -277,8 +260,7 @@ class Demo(CliTest):
         self.assertEqual({b[0] for b in before[kept:50]} | {b[0] for b in before[50:]}, {"mid", "pale"})
 
     def test_page_elsewhere(self):
-        done = self.cli("demo", "--out", "page.html", "--threads", 1)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.out("demo", "--out", "page.html", "--threads", 1)
         self.assertEqual(os.listdir(self.folder), ["page.html"])
 
     def test_page_that_cannot_be_written(self):

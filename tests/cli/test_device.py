@@ -27,28 +27,26 @@ class Usage(CliTest):
             self.assertRegex(done.stderr, r"\Aswitchyard: libswitchyard_cuda\.so[.\d]* could not be loaded: "
                                           r"[^\n]*/nowhere/x.so[^\n]*\n\Z")
             self.assertEqual(os.listdir(self.folder), [])
-        info = json.loads(self.cli("info", "--json", "--device-library", "/nowhere/x.so").stdout)
+        info = self.json("info", "--device-library", "/nowhere/x.so")
         self.assertEqual(info["cuda"]["devices"], [])
         self.assertIn("/nowhere/x.so", info["cuda"]["error"])
         self.assertIn(f"CUDA              none: {info['cuda']['error']}\n",
-                      self.cli("info", "--device-library", "/nowhere/x.so").stdout)
+                      self.out("info", "--device-library", "/nowhere/x.so"))
 
     def test_names_of_devices(self):
         for name in ("gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", ""):
-            done = self.cli("bench", "kv_gather", "--quick", "--device", name)
-            self.assert_usage(done.returncode, done.stderr, f"--device is {name}, want cpu, cuda or cuda:N")
-        done = self.cli("bench", "--device", "cpu", "--device", "cpu")
-        self.assert_usage(done.returncode, done.stderr, "--device is given twice")
+            self.mistake("bench", "kv_gather", "--quick", "--device", name, says=f"--device is {name}, want cpu, cuda or cuda:N")
+        self.mistake("bench", "--device", "cpu", "--device", "cpu", says="--device is given twice")
 
     def test_cases(self):
         """Those of a device are in the list, and no operator is without one."""
-        lines = self.cli("bench", "--list", "--device", "cuda").stdout.splitlines()
+        lines = self.out("bench", "--list", "--device", "cuda").splitlines()
         cases = [tuple(line.split(None, 1)) for line in lines]
         self.assertEqual(len(set(cases)), len(cases))
         self.assertEqual({op for op, _ in cases}, set(OPERATORS) | {"kv_planes", "kv_format"})
         self.assertIn(("moe_permute", "bf16 T=32768 E=256 K=8 H=7168"), cases)
         self.assertNotIn(("moe_permute", "bf16 T=32768 E=256 K=8 H=7168"),
-                         [tuple(line.split(None, 1)) for line in self.cli("bench", "--list").stdout.splitlines()])
+                         [tuple(line.split(None, 1)) for line in self.out("bench", "--list").splitlines()])
 
 
 @unittest.skipIf(not LIBRARY, "the emulated device was not built")
@@ -66,7 +64,7 @@ class Run(CliTest):
     def test_every_operator(self):
         """Its example has the same bytes, or the call is rejected where the operator is not on the device."""
         for op in OPERATORS:
-            options = self.cli("help", op).stdout.split("out.safetensors", 1)[1].split("\n")[0].split()
+            options = self.out("help", op).split("out.safetensors", 1)[1].split("\n")[0].split()
             self.cli("example", op, "in.safetensors")
             words = ["run", op, "in.safetensors"][:3 if os.path.exists(self.path("in.safetensors")) else 2]
             here = self.cli(*words, "here", *options)
@@ -111,52 +109,49 @@ class Run(CliTest):
         self.assertRegex(r.err, r"\Aswitchyard: kv_gather: SY_ERR_INDEX: ")
         r = self.both("kv_gather", tensors, "--block-size", 0)
         self.assertEqual(r.code, 1)
-        done = self.cli("run", "kv_gather", "in.safetensors", "out", *THERE, "--device-library", LIBRARY)
-        self.assert_usage(done.returncode, done.stderr, "--device-library is given twice")
+        self.mistake("run", "kv_gather", "in.safetensors", "out", *THERE, "--device-library", LIBRARY, says="--device-library is given twice")
         done = self.cli("run", "sample_noise", "out", "--n", 4, "--device=cuda:1", *THERE[2:])
         self.assertEqual((done.returncode, done.stderr), (2, "switchyard: device is cuda:1, want 0 or more and below 1, the "
                                                              "CUDA devices of this machine\n"))
 
     def test_operators(self):
         """ops names the devices of each, as the library that it finds has them."""
-        ops = json.loads(self.cli("ops", "--json", *THERE[2:]).stdout)["operators"]
+        ops = self.json("ops", *THERE[2:])["operators"]
         self.assertEqual({op["name"]: op["devices"] for op in ops},
                          {op: ["cpu", "cuda"] if op in on_device() else ["cpu"] for op in OPERATORS})
-        lines = self.cli("ops", *THERE[2:]).stdout.splitlines()
+        lines = self.out("ops", *THERE[2:]).splitlines()
         self.assertEqual([line.split()[0] for line in lines if line.split()[1:3] == ["cpu", "cuda"]],
                          [op for op in OPERATORS if op in on_device()])
-        ops = json.loads(self.cli("ops", "--json", "--device-library", "/nowhere/x.so").stdout)["operators"]
+        ops = self.json("ops", "--device-library", "/nowhere/x.so")["operators"]
         self.assertEqual({tuple(op["devices"]) for op in ops}, {("cpu",)})
 
     def test_demo(self):
-        done = self.cli("demo", *THERE)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.assertIn("\n   operators on cuda:0, where it has them: emulated GPU, ", done.stdout)
-        steps = re.findall(r"^\d  ([a-z_]+) (?:.*\n)*? +[\d.]+ [um]s .*a plain [a-z ]+ of its [\d.]+ [KM]B(.*)$", done.stdout, re.M)
+        text = self.out("demo", *THERE)
+        self.assertIn("\n   operators on cuda:0, where it has them: emulated GPU, ", text)
+        steps = re.findall(r"^\d  ([a-z_]+) (?:.*\n)*? +[\d.]+ [um]s .*a plain [a-z ]+ of its [\d.]+ [KM]B(.*)$", text, re.M)
         self.assertEqual(len(steps), 8)
         for op, where in steps:
             self.assertEqual(where == ", on the device", not op.startswith("all_to_all"), op)
-        self.assertIn("Every result was checked and is right.", done.stdout)
+        self.assertIn("Every result was checked and is right.", text)
         self.assertIn(" &middot; cuda:0 emulated GPU", self.read("demo.html").decode())
 
     def test_demo_with_slow_copies(self):
         """Steps beside a disturbed copy have a time and no share."""
-        done = self.cli("demo", *THERE, env={"EMULATED_SLOW": "1"})
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        text = self.out("demo", *THERE, env={"EMULATED_SLOW": "1"})
         slow = r"a plain copy[a-z ]* of its [\d.]+ [KM]B took [\d.]+ m?s on the device: is the machine busy\?"
-        self.assertEqual(len(re.findall(rf"^ +[\d.]+ us +{slow}$", done.stdout, re.M)), 5)
+        self.assertEqual(len(re.findall(rf"^ +[\d.]+ us +{slow}$", text, re.M)), 5)
         page = self.read("demo.html").decode()
         self.assertEqual(len(re.findall(slow, page)), 5)
-        for share in re.findall(r"(\d+)(?:%| percent) of (?:the speed of )?a plain", done.stdout + page):
+        for share in re.findall(r"(\d+)(?:%| percent) of (?:the speed of )?a plain", text + page):
             self.assertLessEqual(int(share), 150)
 
     def test_info(self):
-        info = json.loads(self.cli("info", "--json", *THERE[2:]).stdout)
+        info = self.json("info", *THERE[2:])
         self.assertEqual(info["cuda"]["error"], None)
         self.assertEqual(info["cuda"]["devices"], [{"id": "cuda:0", "name": "emulated GPU", "major": 9, "minor": 0,
                                                     "multiprocessors": 4, "memory_bytes": 1 << 30}])
         self.assertIn("  CUDA              cuda:0 emulated GPU, compute capability 9.0, 4 multiprocessors, 1 GiB\n",
-                      self.cli("info", *THERE[2:]).stdout)
+                      self.out("info", *THERE[2:]))
 
 
 @unittest.skipIf(not LIBRARY, "the emulated device was not built")
@@ -164,9 +159,7 @@ class Bench(CliTest):
     def test_json(self):
         arguments = ("bench", "kv_gather", "kv_planes", "sample", "all_to_all", "--quick", "--shape", "k=512", "--shape", "k=1024",
                      "--shape", "n=1024", "--shape", "greedy", "--shape", "padded", "--json", *THERE)
-        done = self.cli(*arguments)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        report = json.loads(done.stdout)
+        report = json.loads(self.out(*arguments))
         self.assertTrue(report["pass"])
         self.assertEqual((report["device"]["id"], report["device"]["name"]), ("cuda:0", "emulated GPU"))
         self.assertEqual(set(report["limits"]), {"copy_gb_per_s", "fill_gb_per_s", "read_gb_per_s"})
@@ -180,12 +173,11 @@ class Bench(CliTest):
 
     def test_every_operator(self):
         """Each case has the CPU's bytes, and every operator but one for the host is on the device."""
-        done = self.cli("bench", "--quick", *THERE)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        rows = done.stdout.split("\n\n")[1].splitlines()[1:]
+        text = self.out("bench", "--quick", *THERE)
+        rows = text.split("\n\n")[1].splitlines()[1:]
         self.assertEqual({row.split()[0] for row in rows}, set(OPERATORS))
         self.assertEqual(set(OPERATORS) - set(on_device()), {"moe_place"})
-        self.assertIn(f"{len(rows) - 1} cases checked against the CPU, 0 wrong, 1 not on the device\n", done.stdout)
+        self.assertIn(f"{len(rows) - 1} cases checked against the CPU, 0 wrong, 1 not on the device\n", text)
 
     def test_wrong_results_are_not_timed(self):
         arguments = ("bench", "kv_gather", "--quick", "--shape", "k=1024", "--json", *THERE)
@@ -209,17 +201,17 @@ class Bench(CliTest):
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         asked = json.loads(self.read("asked"))
         self.assertEqual((asked["device"], asked["cold_bytes"]), ("cuda:0", 300 << 20))
-        self.assertEqual([case["k"] for case in asked["cases"]], [1024])
+        self.assertEqual(asked["cases"], ["1152 B B=1 k=1024 of 32k S=64"])
         done = self.cli(*arguments, env={"SWITCHYARD_PYTHON": sys.executable, "CUDA_VISIBLE_DEVICES": ""})
         self.assertRegex(done.stdout, r"\npytorch: [^\n]+, left out\n")
 
     def test_formats(self):
         for options, says, rows in (((), "cold", 1), (("--warm",), "warm", 1), (("--cold", "--warm"), "cold and warm", 2)):
             arguments = ("bench", "kv_gather", "--quick", "--shape", "k=1024", *THERE, *options)
-            text = self.cli(*arguments).stdout
+            text = self.out(*arguments)
             self.assertIn(f", cuda:0, CUDA graphs, {says} buffers, quick\nemulated GPU, compute capability 9.0, ", text)
             self.assertEqual(text.count("% of copy"), rows)
-            head, limits, table, end = self.cli(*arguments, "--markdown").stdout.split("\n\n")
+            head, limits, table, end = self.out(*arguments, "--markdown").split("\n\n")
             self.assertIn(f", `cuda:0`, CUDA graphs, {says} buffers, quick. emulated GPU", head)
             self.assertRegex(limits, r"\ALimits, cold: copy [\d.]+ GB/s \(read and written\), fill [\d.]+ GB/s, read [\d.]+ GB/s\.\Z")
             self.assertEqual({line.count("|") for line in table.splitlines()}, {6 + rows})

@@ -55,7 +55,7 @@ class Chains(CliTest):
 
 class EqualFiles(CliTest):
     def check(self, op, tensors, *more):
-        tables = json.loads(self.cli("info", "--json").stdout)["isa_tables"]
+        tables = self.json("info")["isa_tables"]
         files = set()
         for options in [["--threads", n] for n in (1, 2, 3, 8)] + [["--isa", name] for name in tables]:
             self.ok(op, tensors, *more, *options)
@@ -84,9 +84,9 @@ class Single(CliTest):
             self.equal(self.ok(name, self.GRAD, *sizes)["output"], "F32", [[2, .5], [4, 1], [4, -4], [1, .25], [0, 0]])
         tensors = {name: t for name, t in self.GRAD.items() if name != "indices"}
         self.rejected("moe_dispatch_grad_data", tensors, *sizes, status="SY_ERR_NULL", says="indices is missing")
-        text = self.cli("help", "moe_dispatch_grad_data").stdout
+        text = self.out("help", "moe_dispatch_grad_data")
         self.assertIn("Also known as moe_dispatch_grad_data", text)
-        self.assertEqual(text, self.cli("help", "moe_combine").stdout)
+        self.assertEqual(text, self.out("help", "moe_combine"))
 
     def test_sizes_beyond_memory(self):
         self.rejected("moe_locations", {"indices": tensor("I32", CHOICES)}, "--num-experts", 2**50, status="SY_ERR_NOMEM",

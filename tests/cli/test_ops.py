@@ -96,13 +96,11 @@ class Ops(CliTest):
 
     def setUp(self):
         super().setUp()
-        done = self.cli("ops", "--json")
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        self.ops = {op["name"]: op for op in json.loads(done.stdout)["operators"]}
+        self.ops = {op["name"]: op for op in self.json("ops")["operators"]}
 
     def test_list(self):
         self.assertEqual(list(self.ops), OPERATORS)
-        lines = self.cli("ops").stdout.splitlines()
+        lines = self.out("ops").splitlines()
         self.assertEqual([line.split()[0] for line in lines], OPERATORS)
 
     def test_index(self):

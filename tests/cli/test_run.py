@@ -26,8 +26,7 @@ class Options(CliTest):
                      "--threads=1 run moe_permute in.safetensors out.safetensors --num-out-tokens 8",
                      "run moe_permute --num-out-tokens 8 -- in.safetensors out.safetensors"):
             with self.subTest(line):
-                done = self.cli(*line.split())
-                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.out(*line.split())
                 os.unlink(self.path("out.safetensors"))
 
     def test_switch_forms(self):
@@ -101,8 +100,7 @@ class Options(CliTest):
         self.usage("moe_permute", PERMUTE, "--num-out-tokens", 8, "--threads", says="needs a value")
 
     def test_option_before_the_operator(self):
-        done = self.cli("run", "--num-out-tokens", 8, "moe_permute", "a", "b")
-        self.assert_usage(done.returncode, done.stderr, "must follow the operator name")
+        self.mistake("run", "--num-out-tokens", 8, "moe_permute", "a", "b", says="must follow the operator name")
 
     def test_missing_required_option(self):
         """Every required option of every operator, all others given."""
@@ -124,24 +122,21 @@ class Options(CliTest):
 
     def scalars(self):
         """{operator: descriptions of its fields that are no tensors}"""
-        operators = json.loads(self.cli("ops", "--json").stdout)["operators"]
+        operators = self.json("ops")["operators"]
         return {op["name"]: [f for f in op["fields"] if f["kind"] != "tensor" and "required" in f] for op in operators}
 
     def test_unknown_operator_lists_those_that_exist(self):
         for name, close in (("moe_umpermute", "did you mean moe_unpermute? "), ("permute", ""), ("", ""),
                             ("sy_sample", "did you mean sample? ")):
             for words in (("run", name, "a", "b"), ("example", name, "a"), ("help", "run", name)):
-                done = self.cli(*words)
-                self.assert_usage(done.returncode, done.stderr, f"{name} ({close}there are: {', '.join(OPERATORS)})")
+                self.mistake(*words, says=f"{name} ({close}there are: {', '.join(OPERATORS)})")
 
     def test_missing_words(self):
         for words in ((), ("moe_permute",), ("moe_permute", "in.safetensors")):
-            done = self.cli("run", *words)
-            self.assert_usage(done.returncode, done.stderr, "an input file and an output file")
+            self.mistake("run", *words, says="an input file and an output file")
 
     def test_too_many_words(self):
-        done = self.cli("run", "moe_permute", "a", "b", "c", "--num-out-tokens", 1)
-        self.assert_usage(done.returncode, done.stderr, "too many: c")
+        self.mistake("run", "moe_permute", "a", "b", "c", "--num-out-tokens", 1, says="too many: c")
 
     def test_usage_errors_point_to_help(self):
         done = self.cli("run", "sample", "a", "b", "--frobnicate")
@@ -258,8 +253,7 @@ class Context(CliTest):
 
     def test_one_thread_by_environment(self):
         self.write("in.safetensors", encode(LOGITS))
-        done = self.cli("run", "sample", "in.safetensors", "out.safetensors", env={"OMP_NUM_THREADS": "1"})
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.out("run", "sample", "in.safetensors", "out.safetensors", env={"OMP_NUM_THREADS": "1"})
 
 
 if __name__ == "__main__":

@@ -86,13 +86,10 @@ class Noise(CliTest):
             self.usage("sample_noise", {}, *([] if option == "--n" else ["--n", 1]), option, value, says=says)
 
     def test_words(self):
-        done = self.cli("run", "sample_noise", "--n", 1)
-        self.assert_usage(done.returncode, done.stderr, "sample_noise needs an output file")
+        self.mistake("run", "sample_noise", "--n", 1, says="sample_noise needs an output file")
         self.write("in.safetensors", encode({}))
-        done = self.cli("run", "sample_noise", "in.safetensors", "out.safetensors", "more", "--n", 1)
-        self.assert_usage(done.returncode, done.stderr, "one word too many")
-        done = self.cli("run", "sample_noise", "missing.safetensors", "out.safetensors", "--n", 1)
-        self.assert_usage(done.returncode, done.stderr, "missing.safetensors")
+        self.mistake("run", "sample_noise", "in.safetensors", "out.safetensors", "more", "--n", 1, says="one word too many")
+        self.mistake("run", "sample_noise", "missing.safetensors", "out.safetensors", "--n", 1, says="missing.safetensors")
         self.assertEqual(os.listdir(self.folder), ["in.safetensors"])
 
 

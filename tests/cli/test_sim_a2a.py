@@ -56,12 +56,10 @@ def interleaved(tokens, batches):
 
 class Simulator(CliTest):
     def sim(self, *arguments):
-        done = self.cli("sim-a2a", *arguments)
-        self.assertEqual((done.returncode, done.stderr), (0, ""))
-        return done.stdout
+        return self.out("sim-a2a", *arguments)
 
     def json(self, *arguments):
-        return json.loads(self.sim(*arguments, "--json"))
+        return super().json("sim-a2a", *arguments)
 
 
 class Formula(Simulator):
@@ -130,8 +128,7 @@ class Formula(Simulator):
         self.assertIn("in nodes of 8 devices 2 us, 450 GB/s; the slowest", self.sim("--devices", 16, "--preset", "h100"))
         self.assertIn("in nodes of 8 devices 2 us, 450 GB/s; MB and us", self.sim("--table", "--preset", "h100"))
         self.assertNotIn("nodes", self.sim("--devices", 16))
-        done = self.cli("sim-a2a", "--preset", "a100")
-        self.assert_usage(done.returncode, done.stderr, "--preset is a100, want h100, b200 or gb200")
+        self.mistake("sim-a2a", "--preset", "a100", says="--preset is a100, want h100, b200 or gb200")
 
 
 class Drawn(Simulator):
@@ -280,9 +277,7 @@ class File(Simulator):
             with self.subTest(says):
                 tensors = {n: t for n, t in dict(good, **change).items() if t}
                 self.write("a", encode(tensors))
-                done = self.cli("sim-a2a", "a")
-                self.assert_usage(done.returncode, done.stderr, says)
-                self.assertEqual(done.stdout, "")
+                self.mistake("sim-a2a", "a", says=says)
 
 
 class Usage(Simulator):
@@ -301,8 +296,7 @@ class Usage(Simulator):
                 (("--table", "--skew", 1), "uniform"), (("a", "--devices", 4), "contains a routing; remove --table, --devices"),
                 (("a", "--table"), "contains a routing"), (("a", "b"), "one word too many"), (("a",), "a: ")):
             with self.subTest(arguments):
-                done = self.cli("sim-a2a", *arguments)
-                self.assert_usage(done.returncode, done.stderr, says)
+                self.mistake("sim-a2a", *arguments, says=says)
 
 
 if __name__ == "__main__":

@@ -35,48 +35,57 @@ def install(cls, name):
         cls.version = ".".join(re.findall(r"^#define SY_VERSION_\w+ (\d+)$", file.read(), re.M))
 
 
+LANGUAGES = ((CC, ["-std=c11", "-x", "c"]), ("c++", ["-std=c++17", "-x", "c++"]))
+
+
 @unittest.skipUnless(BUILD, "SWITCHYARD_BUILD names the build folder")
-class Consumer(unittest.TestCase):
+class Installed(unittest.TestCase):
+    """An installation for all classes."""
+
     @classmethod
     def setUpClass(cls):
-        install(cls, "consumer")
+        if not hasattr(Installed, "prefix"):
+            install(Installed, "consumer")
 
-    def pkg_config(self, *options):
+    def pkg_config(self, *options, package="switchyard"):
         if not shutil.which("pkg-config"):
             self.skipTest("no pkg-config")
-        env = dict(os.environ, PKG_CONFIG_PATH=self.pkgconfig)
-        return shlex.split(run(["pkg-config", *options, "switchyard"], env=env))
+        return shlex.split(run(["pkg-config", *options, package], env=dict(os.environ, PKG_CONFIG_PATH=self.pkgconfig)))
 
-    def compile_and_run(self, compiler, language, flags, name):
+    def compile(self, compiler, options, source, flags):
+        """The program, of a source beside this file."""
         if not shutil.which(compiler):
             self.skipTest(f"no {compiler}")
-        binary = os.path.join(self.work, name)
-        run([compiler, *language, *STRICT, os.path.join(HERE, "consumer.c"), "-x", "none", *flags, "-o", binary])
-        self.check_program(binary, LD_LIBRARY_PATH=self.libdir)
+        binary = os.path.join(self.work, "program")
+        run([compiler, *options, os.path.join(HERE, source), "-x", "none", *flags, "-o", binary])
+        return binary
 
-    def check_program(self, binary, **env):
-        self.assertEqual(run([binary], env=dict(os.environ, **env)), f"{self.version}\n")
+    def check(self, says, binary, *launcher):
+        self.assertEqual(run([*launcher, binary], env=dict(os.environ, LD_LIBRARY_PATH=self.libdir)), f"{self.version}{says}\n")
 
-    def static_flags(self):
-        """What --static gives, with the archive in place of the shared library that lies beside it."""
-        flags = self.pkg_config("--static", "--cflags", "--libs")
-        self.assertIn("-lswitchyard", flags)
-        return ["-l:libswitchyard.a" if flag == "-lswitchyard" else flag for flag in flags]
+    def check_processes(self, binary):
+        """Two processes of an MPI program; the first one reports."""
+        self.check(" mpi 2", binary, sys.executable, os.path.join(HERE, "../../scripts/mpirun.py"), "-n", "2", "--mpirun",
+                   os.environ["SWITCHYARD_MPIRUN"])
+
+
+class Consumer(Installed):
+    def check_languages(self, flags):
+        for compiler, language in LANGUAGES:
+            with self.subTest(compiler):
+                self.check("", self.compile(compiler, [*language, *STRICT], "consumer.c", flags))
 
     def test_pkg_config_version(self):
         self.assertEqual(self.pkg_config("--modversion"), [self.version])
 
-    def test_pkg_config_c_shared(self):
-        self.compile_and_run(CC, ["-std=c11", "-x", "c"], self.pkg_config("--cflags", "--libs"), "pc_c_shared")
+    def test_pkg_config_shared(self):
+        self.check_languages(self.pkg_config("--cflags", "--libs"))
 
-    def test_pkg_config_c_static(self):
-        self.compile_and_run(CC, ["-std=c11", "-x", "c"], self.static_flags(), "pc_c_static")
-
-    def test_pkg_config_cxx_shared(self):
-        self.compile_and_run("c++", ["-std=c++17", "-x", "c++"], self.pkg_config("--cflags", "--libs"), "pc_cxx_shared")
-
-    def test_pkg_config_cxx_static(self):
-        self.compile_and_run("c++", ["-std=c++17", "-x", "c++"], self.static_flags(), "pc_cxx_static")
+    def test_pkg_config_static(self):
+        """What --static gives, with the archive in place of the shared library that lies beside it."""
+        flags = self.pkg_config("--static", "--cflags", "--libs")
+        self.assertIn("-lswitchyard", flags)
+        self.check_languages(["-l:libswitchyard.a" if flag == "-lswitchyard" else flag for flag in flags])
 
     def test_installed_command_runs_after_a_move(self):
         command = os.path.join(self.prefix, "bin", "switchyard")
@@ -97,107 +106,55 @@ class Consumer(unittest.TestCase):
         self.assertEqual(strangers, set())
 
 
-def check_processes(test, binary):
-    """Two processes of an MPI program; the first one reports."""
-    command = [sys.executable, os.path.join(HERE, "../../scripts/mpirun.py"), "-n", "2", "--mpirun",
-               os.environ["SWITCHYARD_MPIRUN"], binary]
-    env = dict(os.environ, LD_LIBRARY_PATH=Consumer.libdir)
-    test.assertEqual(run(command, env=env), f"{Consumer.version} mpi 2\n")
-
-
-@unittest.skipUnless(BUILD and MPICC, "libswitchyard_mpi was not built: no MPI was found (Debian: libopenmpi-dev)")
-class Mpi(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        if not hasattr(Consumer, "prefix"):
-            Consumer.setUpClass()
-
-    def check(self, compiler, package, *language):
-        if not shutil.which("pkg-config"):
-            self.skipTest("no pkg-config")
-        flags = shlex.split(run(["pkg-config", "--cflags", "--libs", package],
-                                env=dict(os.environ, PKG_CONFIG_PATH=Consumer.pkgconfig)))
-        binary = os.path.join(Consumer.work, "pc_mpi")
-        run([compiler, *language, os.path.join(HERE, "consumer_mpi.c"), "-x", "none", *flags, "-o", binary])
-        check_processes(self, binary)
-
-    def test_pkg_config_plain_compilers(self):
-        self.check(CC, "switchyard_mpi", "-std=c11", *STRICT, "-x", "c")
-        self.check("c++", "switchyard_mpi", "-std=c++17", "-x", "c++")
-
-    def test_pkg_config_compiler_of_mpi(self):
-        self.check(MPICC, "switchyard_mpi", "-std=c11", "-x", "c")
+@unittest.skipUnless(MPICC, "libswitchyard_mpi was not built: no MPI was found (Debian: libopenmpi-dev)")
+class Mpi(Installed):
+    def test_pkg_config(self):
+        flags = self.pkg_config("--cflags", "--libs", package="switchyard_mpi")
+        for compiler, options in ((CC, [*STRICT, *LANGUAGES[0][1]]), LANGUAGES[1], (MPICC, LANGUAGES[0][1])):
+            with self.subTest(compiler):
+                self.check_processes(self.compile(compiler, options, "consumer_mpi.c", flags))
 
 
 NCCL = os.environ.get("SWITCHYARD_NCCL_SHARED")
-NCCL_SAYS = "SY_ERR_COMM sy_comm_create_nccl: nccl is NULL, want a communicator"
+NCCL_SAYS = " SY_ERR_COMM sy_comm_create_nccl: nccl is NULL, want a communicator"
 
 
-@unittest.skipUnless(BUILD and NCCL, "libswitchyard_nccl was not built: no NCCL was found")
-class Nccl(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        if not hasattr(Consumer, "prefix"):
-            Consumer.setUpClass()
-
-    def check(self, compiler, *language):
-        if not shutil.which("pkg-config"):
-            self.skipTest("no pkg-config")
-        flags = shlex.split(run(["pkg-config", "--cflags", "--libs", "switchyard_nccl"],
-                                env=dict(os.environ, PKG_CONFIG_PATH=Consumer.pkgconfig)))
-        binary = os.path.join(Consumer.work, "pc_nccl")
-        run([compiler, *language, os.path.join(HERE, "consumer_nccl.c"), "-x", "none", *flags, "-o", binary])
-        said = run([binary], env=dict(os.environ, LD_LIBRARY_PATH=Consumer.libdir))
-        self.assertEqual(said, f"{Consumer.version} {NCCL_SAYS}\n")
-
+@unittest.skipUnless(NCCL, "libswitchyard_nccl was not built: no NCCL was found")
+class Nccl(Installed):
     def test_pkg_config(self):
-        self.check(CC, "-std=c11", "-Wall", "-Wextra", "-Werror", "-x", "c")
-        self.check("c++", "-std=c++17", "-x", "c++")
+        flags = self.pkg_config("--cflags", "--libs", package="switchyard_nccl")
+        for compiler, options in ((CC, ["-Wall", "-Wextra", "-Werror", *LANGUAGES[0][1]]), LANGUAGES[1]):
+            with self.subTest(compiler):
+                self.check(NCCL_SAYS, self.compile(compiler, options, "consumer_nccl.c", flags))
 
 
-@unittest.skipUnless(BUILD, "SWITCHYARD_BUILD names the build folder")
-class FindPackage(unittest.TestCase):
+class FindPackage(Installed):
     @classmethod
     def setUpClass(cls):
-        if not hasattr(Consumer, "prefix"):
-            Consumer.setUpClass()
-        cls.build = os.path.join(Consumer.work, "find_package")
-        run(["cmake", "-S", HERE, "-B", cls.build, f"-DCMAKE_PREFIX_PATH={Consumer.prefix}", "-DCMAKE_BUILD_TYPE=Release",
-             f"-DCMAKE_C_COMPILER={CC}", f"-DWANTED_VERSION={Consumer.version}",
-             *([f"-DMPI_C_COMPILER={MPICC}"] if MPICC else [])])
+        super().setUpClass()
+        cls.build = os.path.join(cls.work, "find_package")
+        run(["cmake", "-S", HERE, "-B", cls.build, f"-DCMAKE_PREFIX_PATH={cls.prefix}", "-DCMAKE_BUILD_TYPE=Release",
+             f"-DCMAKE_C_COMPILER={CC}", f"-DWANTED_VERSION={cls.version}", *([f"-DMPI_C_COMPILER={MPICC}"] if MPICC else [])])
         run(["cmake", "--build", cls.build])
 
-    def check(self, name):
-        self.assertEqual(run([os.path.join(self.build, name)]), f"{Consumer.version}\n")
+    def test_shared_and_static(self):
+        for name in ("c_switchyard", "c_switchyard_static", "cxx_switchyard", "cxx_switchyard_static"):
+            with self.subTest(name):
+                self.assertEqual(run([os.path.join(self.build, name)]), f"{self.version}\n")
 
-    def test_c_shared(self):
-        self.check("c_switchyard")
-
-    def test_c_static(self):
-        self.check("c_switchyard_static")
-
-    def test_cxx_shared(self):
-        self.check("cxx_switchyard")
-
-    def test_cxx_static(self):
-        self.check("cxx_switchyard_static")
-
+    @unittest.skipUnless(MPICC, "libswitchyard_mpi was not built")
     def test_mpi(self):
-        if not MPICC:
-            self.skipTest("libswitchyard_mpi was not built")
         for name in ("c_mpi", "cxx_mpi"):
-            check_processes(self, os.path.join(self.build, name))
+            self.check_processes(os.path.join(self.build, name))
 
-
+    @unittest.skipUnless(NCCL, "libswitchyard_nccl was not built")
     def test_nccl(self):
-        if not NCCL:
-            self.skipTest("libswitchyard_nccl was not built")
         for name in ("c_nccl", "cxx_nccl"):
-            self.assertEqual(run([os.path.join(self.build, name)]), f"{Consumer.version} {NCCL_SAYS}\n")
+            self.assertEqual(run([os.path.join(self.build, name)]), f"{self.version}{NCCL_SAYS}\n")
 
 
-@unittest.skipUnless(BUILD and CBLAS, "no CBLAS was found (Debian: libopenblas-dev)")
-class MoeLayer(unittest.TestCase):
+@unittest.skipUnless(CBLAS, "no CBLAS was found (Debian: libopenblas-dev)")
+class MoeLayer(Installed):
     """examples/moe_layer.c proves its gradients; so with any part of them left out it must fail."""
     SOURCE = os.path.join(HERE, "../../examples/moe_layer.c")
     LEFT_OUT = {
@@ -214,22 +171,18 @@ class MoeLayer(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        if not shutil.which("pkg-config"):
-            raise unittest.SkipTest("no pkg-config")
-        if not hasattr(Consumer, "prefix"):
-            Consumer.setUpClass()
-        env = dict(os.environ, PKG_CONFIG_PATH=Consumer.pkgconfig)
-        cls.flags = shlex.split(run(["pkg-config", "--cflags", "--libs", "switchyard"], env=env))
+        super().setUpClass()
         with open(cls.SOURCE, encoding="utf-8") as file:
             cls.text = file.read()
 
     def build_and_run(self, text):
         """(exit status, the words after each name)"""
-        source, binary = (os.path.join(Consumer.work, "moe_layer" + end) for end in (".c", ""))
+        source, binary = (os.path.join(self.work, "moe_layer" + end) for end in (".c", ""))
         with open(source, "w", encoding="utf-8") as file:
             file.write(text)
-        run([CC, "-O1", "-isystem", os.environ["SWITCHYARD_CBLAS_INCLUDE"], source, *self.flags, CBLAS, "-lm", "-o", binary])
-        env = dict(os.environ, LD_LIBRARY_PATH=Consumer.libdir, OPENBLAS_NUM_THREADS="1")
+        flags = self.pkg_config("--cflags", "--libs")
+        run([CC, "-O1", "-isystem", os.environ["SWITCHYARD_CBLAS_INCLUDE"], source, *flags, CBLAS, "-lm", "-o", binary])
+        env = dict(os.environ, LD_LIBRARY_PATH=self.libdir, OPENBLAS_NUM_THREADS="1")
         done = subprocess.run([binary], env=env, stdout=subprocess.PIPE, text=True, check=False)
         return done.returncode, dict(re.findall(r"^ +(\w+) .* (\w+)$", done.stdout, re.M))
 

@@ -39,10 +39,6 @@ def exported(shared):
     return {name.split("@")[0] for name in names if not name.startswith("SWITCHYARD_")}
 
 
-def listed(path):
-    return set(re.findall(r"^ +(sy_\w+);$", read(path), re.M))
-
-
 def declared(*headers):
     """The exported names in headers, those of the macros for operators included."""
     names = set()
@@ -80,28 +76,67 @@ def version():
     return ".".join(re.findall(r"^#define SY_VERSION_M(?:AJOR|INOR) (\d+)$", read("include/switchyard.h"), re.M))
 
 
-@unittest.skipUnless(SHARED and STATIC, "SWITCHYARD_SHARED and SWITCHYARD_STATIC name the built libraries")
-class Library(unittest.TestCase):
-    def test_the_shared_library_shows_what_the_headers_declare_and_nothing_else(self):
-        self.assertGreater(len(declared(*HEADERS)), 90)
-        self.assertEqual(exported(SHARED), declared(*HEADERS))
+class Rules:
+    """What holds for each library."""
+    name = ""  # after libswitchyard
+    headers = HEADERS  # with what it may use of the library
+    aborts, thread_local = (), ()
+    reads = set()  # of the environment
+    asserts = set()
+
+    def listed(self):
+        return set(re.findall(r"^ +(\w+);$", read(self.map), re.M))
+
+    def declared(self):
+        return declared(f"switchyard{self.name}.h")
+
+    def others(self):
+        """Global names without the prefix."""
+        return set()
+
+    def test_map_headers_and_library_list_the_same_names(self):
+        self.assertTrue(self.declared())
+        self.assertEqual(self.listed(), self.declared())
+        self.assertEqual(exported(self.shared), self.declared())
 
     def test_soname(self):
         """Before 1.0 a minor release may change the ABI, so programs are linked to major.minor."""
-        self.assertIn(f"[libswitchyard.so.{version()}]", tool("readelf", "-d", SHARED))
-        self.assertIn(f"SWITCHYARD_{version()} {{", read("src/switchyard.map"))
+        self.assertIn(f"[libswitchyard{self.name}.so.{version()}]", tool("readelf", "-d", self.shared))
+        self.assertIn(f"SWITCHYARD{self.name.upper()}_{version()} {{", read(self.map))
 
     def test_global_names_carry_a_prefix(self):
-        self.assertEqual({name for name in global_names(STATIC) if not re.match(r"syi?_", name)}, set())
+        names = {name for name in global_names(*self.objects) if not re.match(self.prefix, name)}
+        self.assertEqual(names - self.others(), set())
 
     def test_no_writable_globals_and_no_constructors(self):
-        self.assertEqual(writable(STATIC), [])
+        bad = [line for line in writable(*self.objects) if not any(f" {section} " in line for section in self.thread_local)]
+        self.assertEqual(bad, [])
 
     def test_never_prints_or_exits(self):
-        bad = {name for name in needed(STATIC) if FORBIDDEN.match(name)}
-        if os.environ.get("SWITCHYARD_CONFIG") == "Debug":
-            bad.discard("__assert_fail")
-        self.assertEqual(bad - {"getenv"}, set())
+        bad = {name for name in needed(*self.objects) if FORBIDDEN.match(name) or name in self.aborts}
+        self.assertEqual(bad - self.asserts, self.reads)
+
+
+class Beside(Rules):
+    def test_uses_only_what_the_library_exports(self):
+        """Every symbol of ours that it needs is in a public header, so any build of the library will do."""
+        ours = {name for name in needed(*self.objects) if re.match("syi?_", name)} - global_names(*self.objects)
+        self.assertTrue(ours)
+        self.assertLessEqual(ours, declared(*self.headers))
+
+
+@unittest.skipUnless(SHARED and STATIC, "SWITCHYARD_SHARED and SWITCHYARD_STATIC name the built libraries")
+class Library(Rules, unittest.TestCase):
+    map, prefix, shared, objects = "src/switchyard.map", "syi?_", SHARED, [STATIC]
+    reads, asserts = {"getenv"}, {"__assert_fail"} if os.environ.get("SWITCHYARD_CONFIG") == "Debug" else set()
+
+    def declared(self):
+        return declared(*HEADERS)
+
+    listed = declared  # its map has patterns
+
+    def test_there_is_something_to_read(self):
+        self.assertGreater(len(self.declared()), 90)
 
     def test_only_the_threads_read_the_environment(self):
         """The number of threads, spinning and pinning follow OpenMP's variables, as users expect."""
@@ -122,55 +157,22 @@ class Library(unittest.TestCase):
         self.assertTrue(WRITABLE.match(".bss") and WRITABLE.match(".data.x") and WRITABLE.match(".tbss"))
 
 
-class Transport:
-    """What holds for each library of a transport."""
-    name = ""
-    aborts = ()
-
-    @property
-    def map(self):
-        return f"transports/{self.name}/switchyard_{self.name}.map"
-
-    def test_map_header_and_library_list_the_same_names(self):
-        self.assertTrue(listed(self.map))
-        self.assertEqual(listed(self.map), declared(f"switchyard_{self.name}.h"))
-        self.assertEqual(listed(self.map), exported(self.shared))
-
-    def test_soname(self):
-        self.assertIn(f"[libswitchyard_{self.name}.so.{version()}]", tool("readelf", "-d", self.shared))
-        self.assertIn(f"SWITCHYARD_{self.name.upper()}_{version()} {{", read(self.map))
-
-    def test_global_names_carry_a_prefix(self):
-        prefix = re.compile(rf"sy_comm_create_{self.name}_|syi_{self.name}_")
-        folder = os.path.join(ROOT, "transports/common")
-        shared = {name for file in os.listdir(folder) if file.endswith(".h")
-                  for name in re.findall(r"\b(syi_\w+)\(", read(f"transports/common/{file}"))}
-        self.assertEqual({name for name in global_names(*self.objects) if not prefix.match(name)} - shared, set())
-
-    def test_no_writable_globals_and_no_constructors(self):
-        self.assertEqual(writable(*self.objects), [])
-
-    def test_never_prints_or_exits(self):
-        bad = {name for name in needed(*self.objects) if FORBIDDEN.match(name) or name in self.aborts}
-        self.assertEqual(bad, set())
-
-    def test_uses_only_what_the_library_exports(self):
-        """Every symbol of ours that it needs is in a public header, so any build of the library will do."""
-        ours = {name for name in needed(*self.objects) if name.startswith("sy")} - global_names(*self.objects)
-        self.assertTrue(ours)
-        self.assertLessEqual(ours, declared(*HEADERS))
+class Transport(Beside):
+    def others(self):
+        paths = [f"transports/common/{name}" for name in os.listdir(os.path.join(ROOT, "transports/common"))]
+        return {name for path in paths if path.endswith(".h") for name in re.findall(r"\b(syi_\w+)\(", read(path))}
 
 
 @unittest.skipUnless(MPI_SHARED, "libswitchyard_mpi was not built: no MPI was found (Debian: libopenmpi-dev)")
 class MpiLibrary(Transport, unittest.TestCase):
-    name = "mpi"
+    name, map, prefix = "_mpi", "transports/mpi/switchyard_mpi.map", "sy_comm_create_mpi_|syi_mpi_"
     shared, objects = MPI_SHARED, MPI_OBJECTS
     aborts = ("MPI_Abort", "PMPI_Abort")
 
 
 @unittest.skipUnless(NCCL_SHARED, "libswitchyard_nccl was not built: no NCCL was found")
 class NcclLibrary(Transport, unittest.TestCase):
-    name = "nccl"
+    name, map, prefix = "_nccl", "transports/nccl/switchyard_nccl.map", "sy_comm_create_nccl_|syi_nccl_"
     shared, objects = NCCL_SHARED, NCCL_OBJECTS
 
 

@@ -29,38 +29,33 @@ RECORDED = {  # first tokens after PROMPT, and the logits of 64
 MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "moe_lm", "model")
 SHIPPED = ([403, 333, 423, 511, 328, 314, 46, 10], "eb9b9ea42b2d486a")
 
-TEXTS = {  # tokens as the tokenizers library gives them
-    "gpt2": {
-        "hello the world's 123 don't  I'LL\n\n x":
-            [269, 78, 258, 266, 6, 82, 220, 271, 18, 220, 67, 78, 77, 6, 83, 220, 220, 40, 6, 43, 43, 272, 220, 87],
-        "  tabs\tand\nlines \n":
-            [220, 220, 83, 64, 65, 82, 197, 64, 77, 67, 198, 75, 259, 68, 82, 220, 198],
-        "café the <|end|> naïve 日本語 12":
-            [66, 64, 69, 273, 258, 220, 274, 220, 77, 64, 127, 107, 85, 68, 220, 162, 245, 98, 162, 250, 105, 164, 103, 252, 220, 271],
-        "the inin  w 1 !!\n\nend ... ":
-            [257, 220, 259, 259, 220, 262, 220, 16, 220, 0, 0, 198, 198, 68, 77, 67, 220, 13, 13, 13, 220],
-    },
-    "qwen": {
-        "hello the world's 123 don't  I'LL\n\n x":
-            [269, 78, 258, 266, 6, 82, 220, 16, 17, 18, 220, 67, 78, 77, 6, 83, 220, 220, 40, 6, 43, 43, 272, 220, 87],
-        "  tabs\tand\nlines \n":
-            [220, 220, 83, 64, 65, 82, 197, 64, 77, 67, 198, 75, 259, 68, 82, 220, 198],
-        "café the <|end|> naïve 日本語 12":
-            [66, 64, 69, 273, 258, 220, 274, 220, 77, 64, 127, 107, 85, 68, 220, 162, 245, 98, 162, 250, 105, 164, 103, 252, 220, 16, 17],
-        "the inin  w 1 !!\n\nend ... ":
-            [257, 220, 259, 259, 220, 262, 220, 16, 220, 0, 0, 272, 68, 77, 67, 220, 13, 13, 13, 220],
-    },
-    "spaces": {
-        "hello the world's 123 don't  I'LL\n\n x":
-            [277, 257, 263, 262, 265, 265, 267, 274, 275, 267, 268, 265, 261, 40, 269, 257, 50, 51, 52, 257, 261, 267, 266, 40, 270, 257, 257, 74, 40, 77, 77, 11, 11, 257, 121],
-        "  tabs\tand\nlines \n":
-            [277, 257, 257, 257, 270, 258, 259, 269, 10, 258, 266, 261, 11, 265, 276, 262, 269, 257, 11],
-        "café the <|end|> naïve 日本語 12":
-            [277, 257, 260, 258, 103, 196, 170, 274, 257, 277, 257, 257, 266, 258, 196, 176, 119, 262, 257, 231, 152, 166, 231, 157, 173, 233, 171, 159, 257, 50, 51],
-        "the inin  w 1 !!\n\nend ... ":
-            [277, 274, 257, 276, 276, 257, 275, 257, 50, 257, 34, 34, 11, 11, 262, 266, 261, 257, 47, 47, 47, 257],
-    },
+TEXTS = {  # tokens as the tokenizers library gives them: gpt2, qwen, spaces
+    "hello the world's 123 don't  I'LL\n\n x": (
+        [269, 78, 258, 266, 6, 82, 220, 271, 18, 220, 67, 78, 77, 6, 83, 220, 220, 40, 6, 43, 43, 272, 220, 87],
+        [269, 78, 258, 266, 6, 82, 220, 16, 17, 18, 220, 67, 78, 77, 6, 83, 220, 220, 40, 6, 43, 43, 272, 220, 87],
+        [277, 257, 263, 262, 265, 265, 267, 274, 275, 267, 268, 265, 261, 40, 269, 257, 50, 51, 52, 257, 261, 267, 266, 40, 270, 257, 257, 74, 40, 77, 77, 11, 11, 257, 121],
+    ),
+    "  tabs\tand\nlines \n": (
+        [220, 220, 83, 64, 65, 82, 197, 64, 77, 67, 198, 75, 259, 68, 82, 220, 198],
+        [220, 220, 83, 64, 65, 82, 197, 64, 77, 67, 198, 75, 259, 68, 82, 220, 198],
+        [277, 257, 257, 257, 270, 258, 259, 269, 10, 258, 266, 261, 11, 265, 276, 262, 269, 257, 11],
+    ),
+    "café the <|end|> naïve 日本語 12": (
+        [66, 64, 69, 273, 258, 220, 274, 220, 77, 64, 127, 107, 85, 68, 220, 162, 245, 98, 162, 250, 105, 164, 103, 252, 220, 271],
+        [66, 64, 69, 273, 258, 220, 274, 220, 77, 64, 127, 107, 85, 68, 220, 162, 245, 98, 162, 250, 105, 164, 103, 252, 220, 16, 17],
+        [277, 257, 260, 258, 103, 196, 170, 274, 257, 277, 257, 257, 266, 258, 196, 176, 119, 262, 257, 231, 152, 166, 231, 157, 173, 233, 171, 159, 257, 50, 51],
+    ),
+    "the inin  w 1 !!\n\nend ... ": (
+        [257, 220, 259, 259, 220, 262, 220, 16, 220, 0, 0, 198, 198, 68, 77, 67, 220, 13, 13, 13, 220],
+        [257, 220, 259, 259, 220, 262, 220, 16, 220, 0, 0, 272, 68, 77, 67, 220, 13, 13, 13, 220],
+        [277, 274, 257, 276, 276, 257, 275, 257, 50, 257, 34, 34, 11, 11, 262, 266, 261, 257, 47, 47, 47, 257],
+    ),
 }
+
+
+def contents(path):
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def ids(tokens):
@@ -100,9 +95,7 @@ class MoeLm(unittest.TestCase):
 
     def logits(self, kind, *arguments):
         path = self.at("logits")
-        got = self.tokens(os.path.join(self.folder.name, kind), "--logits", path, *arguments)
-        with open(path, "rb") as file:
-            return got, file.read()
+        return self.tokens(os.path.join(self.folder.name, kind), "--logits", path, *arguments), contents(path)
 
     def test_recorded(self):
         for kind, (first, digest) in RECORDED.items():
@@ -141,8 +134,7 @@ class MoeLm(unittest.TestCase):
         for run, more in ((self.run_it, []), (self.run_mpi, ["--mesh", "1x3", "--speculate", "2"])):
             got.append([run(self.at("qwen3"), *given, *kept, *more)])
             for path in (self.at("logits"), self.at("page")):
-                with open(path, "rb") as file:
-                    got[-1].append(file.read())
+                got[-1].append(contents(path))
                 os.remove(path)
         self.assertEqual(got[0], got[1])
         self.assertEqual(self.run_mpi(self.at("qwen3"), *given, "--mesh", "2x2", status=2).count("moe_lm: --mesh: "), 1)
@@ -158,10 +150,7 @@ class MoeLm(unittest.TestCase):
         got, counts = [], []
         for more in ([], ["--speculate", "1"], ["--speculate", "5", "--batch", "3"], ["--speculate", "5", "--mesh", "2x2"]):
             text, _, times = self.run_it(folder, *given, "--logits", kept[0], "--page", kept[1], "--time", *more).partition("\nprompts: ")
-            got.append([text])
-            for path in kept:
-                with open(path, "rb") as file:
-                    got[-1].append(file.read())
+            got.append([text, *map(contents, kept)])
             counts += re.findall(r"drafts: (\d+) of (\d+) accepted", times)
         self.assertEqual(text.split("\n")[:3], ["--- 1, tokens", "", ""])
         for one in got[1:]:
@@ -187,18 +176,17 @@ class MoeLm(unittest.TestCase):
 
     def is_read_as(self, folder, text, tokens):
         by_text = self.run_it(folder, "--tokens", "3", "--prompt", text, "--logits", self.at("text-logits"))
-        with open(self.at("text-logits"), "rb") as file:
-            logits = file.read()
+        logits = contents(self.at("text-logits"))
         self.assertEqual(self.logits(folder, "--tokens", "3", *ids(tokens))[1], logits)
         self.assertTrue(by_text.startswith(f"--- 1\n{text}"))
 
     def test_text(self):
         folder = shutil.copytree(self.at("olmoe"), self.at("text"))
-        for kind, cases in TEXTS.items():
+        for i, kind in enumerate(("gpt2", "qwen", "spaces")):
             checkpoints.write_tokenizer(folder, kind)
-            for text, tokens in cases.items():
+            for text, tokens in TEXTS.items():
                 with self.subTest(kind, text=text):
-                    self.is_read_as(folder, text, tokens)
+                    self.is_read_as(folder, text, tokens[i])
 
     def test_ids_with_a_point(self):
         """A token is 83.0 in the file."""

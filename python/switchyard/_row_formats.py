@@ -10,11 +10,11 @@ _INLINE = {"q8_0": 34, "q4_0": 18}  # bytes of 32 numbers and their scale
 _POWERS = ("fp8_128_ue8m0", "mxfp8", "mxfp8_floor")  # formats with scales of a byte
 
 
-def groups(hidden: Any, format: str | None) -> Any:
-    """How many scales a row of `hidden` numbers has."""
-    if format == "int8_token":
+def groups(H: Any, row_format: str | None) -> Any:
+    """How many scales a row of H numbers has."""
+    if row_format == "int8_token":
         return 1
-    return hidden // (16 if format in _FP4 else 32 if str(format).startswith("mxfp8") else 128)
+    return H // (16 if row_format in _FP4 else 32 if str(row_format).startswith("mxfp8") else 128)
 
 
 def code_type(xp: Any, format: str) -> Any:
@@ -58,24 +58,14 @@ def scales_apart(format: str) -> bool:
     return format not in _INLINE
 
 
-def moved_type(xp: Any, array: Any, row_format: str | None) -> Any:
-    """Element type of rows that an operator moves: their own, or that of codes."""
-    return array.dtype if row_format is None else code_type(xp, row_format)
-
-
 def token_type(xp: Any, tokens: Any, row_format: str | None) -> Any:
-    """The same of `tokens`."""
-    return moved_type(xp, tokens, row_format)
+    """Element type of rows that an operator moves: their own, or that of codes."""
+    return tokens.dtype if row_format is None else code_type(xp, row_format)
 
 
 def input_type(xp: Any, input: Any, row_format: str | None) -> Any:
     """The same of `input`."""
-    return moved_type(xp, input, row_format)
-
-
-def groups_of(H: Any, row_format: str | None) -> Any:
-    """How many scales a row has that an operator moves."""
-    return groups(H, row_format)
+    return token_type(xp, input, row_format)
 
 
 def moved_scale_type(xp: Any, row_format: str | None) -> Any:

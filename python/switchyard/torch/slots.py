@@ -14,7 +14,7 @@ from .._functions import operator_of
 from .._gradients import named_slots
 from .._sentences import bad
 from ..errors import Status
-from . import _gradients, _library
+from . import _backward, _gradients, _library
 from ._library import Given, define, derive, function
 
 _dispatch = define(operator_of(switchyard.moe_dispatch), switchyard.MoeDispatch[Tensor])
@@ -117,7 +117,7 @@ def _row_gradient(
     This is a moe_combine with the roles exchanged: a slot is a sample, and its choices are the samples that named it.
     """
     slots, count = num_experts * capacity, grad.shape[0]
-    named = named_slots(_gradients.Functions, indices, locations, num_experts, capacity).reshape(-1)
+    named = named_slots(_backward, indices, locations, num_experts, capacity).reshape(-1)
     order = torch.argsort(named, stable=True)
     counts = torch.bincount(named, minlength=slots + 1)
     named = named[order]

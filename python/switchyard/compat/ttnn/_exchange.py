@@ -77,9 +77,8 @@ def all_to_all_dispatch(
         raise SwitchyardError(error.status, str(error)) from None
     if output_tensors is not None:
         return output_tensors[0], output_tensors[1]
-    return _like(input_tensor, made.tokens, memory_config), _like(
-        input_tensor, indices.back(made.metadata or ()), memory_config
-    )
+    table = indices.back(made.metadata or ())
+    return input_tensor._like(made.tokens, memory_config), input_tensor._like(table, memory_config)
 
 
 @recorded
@@ -139,7 +138,7 @@ def all_to_all_combine(
     if output_tensor is not None:
         return output_tensor
     device.ran("all_to_all_combine: a new output is cleared first")
-    return _like(input_tensor, made.output, memory_config)
+    return input_tensor._like(made.output, memory_config)
 
 
 def _checked(name: str, mesh: MeshDevice | None, given: dict[str, Any]) -> MeshDevice:
@@ -275,8 +274,3 @@ def _hints(
         "memory": memory,
         "subdevice_id": 0 if subdevice_id is None else subdevice_id.id,
     }
-
-
-def _like(tensor: MeshTensor, shards: Sequence[Any], memory_config: MemoryConfig | None) -> MeshTensor:
-    place = memory_config if memory_config is not None else tensor.memory_config()
-    return MeshTensor(shards, tensor.mesh_shape, device=tensor.device(), memory_config=place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -194,21 +195,15 @@ class _Bits(NamedTuple):
         dtype = tensor.shards[0].dtype
         if str(dtype).removeprefix("torch.") != "int16":
             return cls(tensor.shards, None)
-        unsigned = np.uint16 if isinstance(tensor.shards[0], np.ndarray) else _torch().uint16
+        unsigned = np.uint16 if isinstance(tensor.shards[0], np.ndarray) else sys.modules["torch"].uint16
         return cls([shard.view(unsigned) for shard in tensor.shards], dtype)
 
     def back(self, arrays: Sequence[Any]) -> list[Any]:
         return [array if self.signed is None else array.view(self.signed) for array in arrays]
 
 
-def _torch() -> Any:
-    import torch
-
-    return torch
-
-
 def _numpy(array: Any) -> Any:
-    return array if isinstance(array, np.ndarray) else array.view(_torch().int16).numpy().view(np.uint16)
+    return array if isinstance(array, np.ndarray) else array.view(sys.modules["torch"].int16).numpy().view(np.uint16)
 
 
 def _mapping(name: str, device: MeshDevice, tensor: MeshTensor) -> Any:

@@ -61,7 +61,7 @@ static bool read_normal(struct call *c, PyObject **held)
     if (!forget())
         return false;
     *held = PyObject_CallMethod(c->self, "normal", "OOOO", c->given, c->out, or_none(c->planes),
-                                c->frame.watched != 0 ? Py_True : Py_False);
+                                c->watched != 0 ? Py_True : Py_False);
     if (*held == NULL || !PyArg_ParseTuple(*held, "OOOO", &given, &out, &planes, &xp))
         return false;
     if (c->xp == NULL)
@@ -254,10 +254,9 @@ static PyObject *call_checked(struct call *c)
 {
     const int n_planes = c->planes != NULL ? (int)PyTuple_Size(c->planes) : 0;
     PyObject *held = NULL, *done = NULL;
-    const uint64_t watched = c->frame.watched;
     if (!syp_frame_open(&c->frame, c->of->op->n_fields + n_planes))
         return NULL;
-    c->frame.watched = watched;
+    c->frame.watched = c->watched;
     c->frame.is_checked = true;
     for (int i = c->of->op->n_given; i < c->of->op->n_fields; i++)
         c->frame.values[i].tag = SYP_NONE;
@@ -282,6 +281,16 @@ static PyObject *call_checked(struct call *c)
     Py_XDECREF(c->types);
     PyMem_Free(c->room);
     return done;
+}
+
+/* A call before its values. */
+static void begin(struct call *c, PyObject *self, PyObject *maker, uint64_t watched, int first_asked)
+{
+    c->self = self;
+    c->strict = c->only_makes = false;
+    c->maker = maker != Py_None ? maker : NULL;
+    c->watched = watched;
+    c->first_asked = first_asked;
 }
 
 static PyObject *call(struct call *c, PyObject *given, PyObject *out, PyObject *asked, PyObject *planes)
@@ -313,11 +322,7 @@ static PyObject *call_operator(PyObject *self, PyObject *arguments, PyObject *ke
         PyErr_SetString(PyExc_TypeError, "want the values of a call");
         return NULL;
     }
-    c.self = self;
-    c.strict = c.only_makes = false;
-    c.maker = NULL;
-    c.frame.watched = of->watched;
-    c.first_asked = 2;
+    begin(&c, self, Py_None, of->watched, 2);
     return call(&c, PyTuple_GetItem(arguments, 0), n > 1 ? PyTuple_GetItem(arguments, 1) : Py_None,
                 n > 2 ? arguments : NULL, NULL);
 }
@@ -331,11 +336,7 @@ static PyObject *run_operator(PyObject *self, PyObject *arguments)
     if (!PyArg_ParseTuple(arguments, "OO|O!O!O", &given, &out, &PyTuple_Type, &planes, &PyTuple_Type, &asked,
                           &xp))
         return NULL;
-    c.self = self;
-    c.strict = c.only_makes = false;
-    c.frame.watched = 0;
-    c.maker = xp != Py_None ? xp : NULL;
-    c.first_asked = 0;
+    begin(&c, self, xp, 0, 0);
     return call(&c, given, out, asked, planes != NULL && PyTuple_Size(planes) > 0 ? planes : NULL);
 }
 
@@ -346,12 +347,8 @@ static PyObject *make(PyObject *self, PyObject *arguments)
     struct call c;
     if (!PyArg_ParseTuple(arguments, "O|O!O", &given, &PyTuple_Type, &asked, &xp))
         return NULL;
-    c.self = self;
-    c.strict = false;
+    begin(&c, self, xp, 0, 0);
     c.only_makes = true;
-    c.frame.watched = 0;
-    c.maker = xp != Py_None ? xp : NULL;
-    c.first_asked = 0;
     return call(&c, given, Py_None, asked, NULL);
 }
 
@@ -365,14 +362,10 @@ static PyObject *call_direct(PyObject *self, PyObject *const *arguments, Py_ssiz
         PyErr_SetString(PyExc_TypeError, "want values, out and watched");
         return NULL;
     }
-    c.self = self;
-    c.strict = true;
-    c.only_makes = false;
-    c.maker = NULL;
-    c.frame.watched = PyLong_AsUnsignedLongLong(arguments[2]);
+    begin(&c, self, Py_None, PyLong_AsUnsignedLongLong(arguments[2]), of->op->n_given);
     if (PyErr_Occurred() != NULL)
         return NULL;
-    c.first_asked = of->op->n_given;
+    c.strict = true;
     return call(&c, arguments[0], arguments[1], of->n_asks > 0 ? arguments[0] : NULL, NULL);
 }
 

@@ -59,6 +59,7 @@ struct call {
     Py_ssize_t first_asked;                 /* what is asked stands there in `asked` */
     PyObject *xp;                           /* what makes results; an owned reference, or NULL */
     PyObject *maker;                        /* the same where the caller names it, or NULL */
+    uint64_t watched;                       /* tensors that must have no gradient: bits by value */
     bool strict;                            /* what cannot be read as it is ends the call with None */
     bool only_makes;                        /* results for a call that is made later */
     struct syp_frame frame;

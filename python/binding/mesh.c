@@ -313,65 +313,31 @@ static PyObject *mesh_reject(PyObject *self, PyObject *arguments)
 
 /* ---- Requests and routings -------------------------------------------------------------------------------------- */
 
-/* mesh, request, whether the phase is the last; false after an exception */
-static bool take_request(PyObject *arguments, struct syp_mesh **mesh, sy_request **request, sy_phase *phase)
-{
-    PyObject *first = NULL, *second = NULL;
-    int done = 0;
-    if (!PyArg_ParseTuple(arguments, "OOi", &first, &second, &done))
-        return false;
-    *mesh = mesh_of(&first, 1);
-    *request = pointer_of(second);
-    *phase = done != 0 ? SY_PHASE_DONE : SY_PHASE_ROUTED;
-    if (*mesh != NULL && *request == NULL)
-        reject("want a mesh, a request and a phase");
-    return *mesh != NULL && *request != NULL;
-}
-
-/* request_test(mesh, request, phase) -> its status, or -1 when it has not reached the phase */
-static PyObject *request_test(PyObject *self, PyObject *arguments)
+/* request_run(mesh, request, "test", "wait" or "free", phase: 0 routed, 1 done) -> its status; that of a test is -1 when the
+   request has not reached the phase. To free it waits until it is done. */
+static PyObject *request_run(PyObject *self, PyObject *arguments)
 {
     (void)self;
-    struct syp_mesh *mesh = NULL;
-    sy_request *request = NULL;
-    sy_phase phase;
-    bool done = false;
-    if (!take_request(arguments, &mesh, &request, &phase))
+    PyObject *first = NULL, *second = NULL;
+    const char *what = NULL;
+    int done = 0;
+    if (!PyArg_ParseTuple(arguments, "OOsi", &first, &second, &what, &done))
         return NULL;
+    struct syp_mesh *mesh = mesh_of(&first, 1);
+    sy_request *request = pointer_of(second);
+    if (mesh == NULL || request == NULL)
+        return mesh == NULL ? NULL : reject("want a mesh, a request, what to do and a phase");
+    const sy_phase phase = done != 0 ? SY_PHASE_DONE : SY_PHASE_ROUTED;
+    const bool test = strcmp(what, "test") == 0;
+    bool there = !test;
     PyThreadState *state = PyEval_SaveThread();
-    const sy_status status = sy_request_test(request, phase, &done);
-    PyEval_RestoreThread(state);
-    return PyLong_FromLong(done || status != SY_OK ? (long)status : -1);
-}
-
-static PyObject *wait_for(PyObject *arguments, bool free_it)
-{
-    struct syp_mesh *mesh = NULL;
-    sy_request *request = NULL;
-    sy_phase phase;
-    if (!take_request(arguments, &mesh, &request, &phase))
-        return NULL;
-    PyThreadState *state = PyEval_SaveThread();
-    sy_status status = sy_request_wait(request, free_it ? SY_PHASE_DONE : phase);
-    mesh->tokens = sy_request_tokens(request, sy_comm_first_device(mesh->comm));
-    if (free_it)
+    sy_status status = test ? sy_request_test(request, phase, &there) : sy_request_wait(request, phase);
+    if (!test)
+        mesh->tokens = sy_request_tokens(request, sy_comm_first_device(mesh->comm));
+    if (strcmp(what, "free") == 0)
         status = sy_request_free(request);
     PyEval_RestoreThread(state);
-    return PyLong_FromLong(status);
-}
-
-/* request_wait(mesh, request, phase) -> its status */
-static PyObject *request_wait(PyObject *self, PyObject *arguments)
-{
-    (void)self;
-    return wait_for(arguments, false);
-}
-
-/* request_free(mesh, request, 1) -> its status, when it is done */
-static PyObject *request_free(PyObject *self, PyObject *arguments)
-{
-    (void)self;
-    return wait_for(arguments, true);
+    return PyLong_FromLong(there || status != SY_OK ? (long)status : -1);
 }
 
 /* routing_new(mesh) -> routing, or the status of the failure */
@@ -415,9 +381,7 @@ PyMethodDef syp_mesh_functions[] = {
     {"mesh_sync", mesh_sync, METH_O, NULL},
     {"mesh_alloc", mesh_alloc, METH_VARARGS, NULL},
     {"mesh_reject", mesh_reject, METH_VARARGS, NULL},
-    {"request_test", request_test, METH_VARARGS, NULL},
-    {"request_wait", request_wait, METH_VARARGS, NULL},
-    {"request_free", request_free, METH_VARARGS, NULL},
+    {"request_run", request_run, METH_VARARGS, NULL},
     {"routing_new", routing_new, METH_O, NULL},
     {"routing_free", (PyCFunction)(void (*)(void))routing_free, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL}};

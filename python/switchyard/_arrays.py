@@ -22,22 +22,8 @@ Tensor = core.Tensor  # what calls on arrays return whose library has DLPack alo
 # Element types by the library's numbers (sy_type), as NumPy and ml_dtypes name them.
 NAMES = (
     "",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "bfloat16",
-    "bool",
-    "float8_e4m3fn",
-    "float8_e5m2",
-    "float8_e8m0fnu",
+    *"int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 bool".split(),
+    *"float8_e4m3fn float8_e5m2 float8_e8m0fnu".split(),
 )
 BFLOAT16, FOREIGN = NAMES.index("bfloat16"), ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 

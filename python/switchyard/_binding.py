@@ -73,11 +73,6 @@ class Field(NamedTuple):
         return bool(self.flags & 8)
 
     @property
-    def changed(self) -> bool:
-        """Whether this output is read and changed."""
-        return bool(self.flags & 128)
-
-    @property
     def keeps(self) -> bool:
         """Whether elements of this output may keep their value."""
         return bool(self.flags & 256)

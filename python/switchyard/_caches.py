@@ -9,6 +9,7 @@ import numpy as np
 
 from ._arrays import PLAIN, Array
 from ._operator import PLANE, Operator, place
+from ._row_formats import FP4, INLINE
 from ._sentences import bad, shown
 from .errors import Error, Status, rejection
 
@@ -16,7 +17,6 @@ MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
 
 # Elements of an unpacked row, where the format fixes them; rows of other formats have the shape of the cache's rows.
 _WIDTHS = {"ds32_fp8": 576, "pto_int8": 576, "ds4_fp8": 512, "indexer_fp8": 128}
-_GROUPS = {"q8_0": 34, "q4_0": 18}  # bytes of 32 numbers
 _UNPACKED = ("bfloat16", "float16", "float32")
 
 
@@ -34,9 +34,9 @@ def row_shape(cache: Any, layout: str, format: str | None) -> tuple[Any, ...]:
     if format in _WIDTHS:
         return (_WIDTHS[format],)
     shape = tuple(cache.shape)
-    if format in _GROUPS:
-        return (shape[-1] // _GROUPS[format] * 32,)
-    if format in ("nvfp4", "nvfp4_amax"):  # two codes in a byte
+    if format in INLINE:
+        return (shape[-1] // INLINE[format] * 32,)
+    if format in FP4:
         shape = (*shape[:-1], shape[-1] * 2)
     if len(shape) == 2:
         return shape[1:]

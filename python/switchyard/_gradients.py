@@ -1,8 +1,8 @@
 """The gradients of operators, by the library's operators in its fixed order: one rule for PyTorch and JAX.
 
-A rule gets a call, the gradients of its results by name, and the functions of an array library: the class Functions in
-`torch._gradients`, or the module `jax._backward`. A call has by name what was kept, None for what was left out, and all
-scalars; `shape` of inputs; and `needs`, the inputs with a gradient. A rule returns the gradients of inputs by name.
+A rule gets a call, the gradients of its results by name, and the functions of an array library: the module `_backward`
+of `torch` or `jax`. A call has by name what was kept, None for what was left out, and all scalars; `shape` of inputs;
+and `needs`, the inputs with a gradient. A rule returns the gradients of inputs by name.
 """
 
 from __future__ import annotations

@@ -17,13 +17,8 @@ from ._sentences import bad, device_named, library, shown
 from ._symbolic import Extents, Special
 from .errors import Error, Status, rejection
 
-PLANE = (
-    "cache",
-    "",
-    "format",
-    "scale",
-    "global_scale",
-)  # values of each further plane; the second has another name in each operator
+# Values of each further plane; the second has another name in each operator.
+PLANE = ("cache", "", "format", "scale", "global_scale")
 
 R = TypeVar("R", bound=tuple[Any, ...])
 F = TypeVar("F", bound=Callable[..., Any])
@@ -88,9 +83,8 @@ class Operator(Call, Generic[R]):
         self.without = dict(without or {})
         self.leader = self._at(self.outputs[0].like) if self.outputs[0].like else 0  # the input that results are like
         asked = [*self.asks]
-        made = tuple(
-            self._how(field, likes or {}, (zeros or {}).get(field.name, field.keeps)) for field in self.outputs
-        )
+        likes, zeros = likes or {}, zeros or {}
+        made = tuple(self._how(field, likes, zeros.get(field.name, field.keeps)) for field in self.outputs)
         self._there = [self._presence(field, how[0]) for field, how in zip(self.outputs, made, strict=True)]
         special_asks = (asked.index(ask) if ask in asked else -1 for ask in ("dtype", "rows"))
         bits = (sum(1 << i for i in places) for places in (flows, changes))
@@ -118,14 +112,8 @@ class Operator(Call, Generic[R]):
         if isinstance(zeros, bool):
             return asked, like, zeros, ()
         words = {at: self.table[at].words for at in map(self._at, zeros)}
-        return (
-            asked,
-            like,
-            False,
-            tuple(
-                (at, words[at].index(is_) if words[at] else is_) for at, is_ in zip(words, zeros.values(), strict=True)
-            ),
-        )
+        is_ = zip(words.items(), zeros.values(), strict=True)
+        return asked, like, False, tuple((at, listed.index(word) if listed else word) for (at, listed), word in is_)
 
     # ---- What _core calls ---------------------------------------------------------------------------------------
 
@@ -181,9 +169,8 @@ class Operator(Call, Generic[R]):
     def reject_kind(self, at: int, given: tuple[Any, ...], out: Any, planes: Any = None) -> NoReturn:
         """Rejects a value that is not of its field's kind."""
         value, field = (*given[: len(self.given)], *(out or ()), *(planes or ()))[at], self._described(at)
-        too_large = (
-            isinstance(value, int) and not is_flag(value) and ("integer" in field.wanted or "number" in field.wanted)
-        )
+        numeric = "integer" in field.wanted or "number" in field.wanted
+        too_large = isinstance(value, int) and not is_flag(value) and numeric
         no_such_word = field.kind == "enum" or (isinstance(value, str) and field.kind == "format")
         status = Status.VALUE if too_large or no_such_word else Status.DTYPE
         name = ALIAS.get(self._field(at), self._field(at))

@@ -5,16 +5,16 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-_FP4 = ("nvfp4", "nvfp4_amax")  # two codes in a byte, groups of 16
-_INLINE = {"q8_0": 34, "q4_0": 18}  # bytes of 32 numbers and their scale
+FP4 = ("nvfp4", "nvfp4_amax")  # two codes in a byte, groups of 16
+INLINE = {"q8_0": 34, "q4_0": 18}  # bytes of 32 numbers and their scale
 _POWERS = ("fp8_128_ue8m0", "mxfp8", "mxfp8_floor")  # formats with scales of a byte
 
 
-def groups(hidden: Any, format: str | None) -> Any:
-    """How many scales a row of `hidden` numbers has."""
-    if format == "int8_token":
+def groups(H: Any, row_format: str | None) -> Any:
+    """How many scales a row of H numbers has."""
+    if row_format == "int8_token":
         return 1
-    return hidden // (16 if format in _FP4 else 32 if str(format).startswith("mxfp8") else 128)
+    return H // (16 if row_format in FP4 else 32 if str(row_format).startswith("mxfp8") else 128)
 
 
 def code_type(xp: Any, format: str) -> Any:
@@ -24,7 +24,7 @@ def code_type(xp: Any, format: str) -> Any:
 
 def scale_type(xp: Any, format: str) -> Any:
     """Element type of new scales."""
-    return xp.dtype("uint8" if format in _POWERS or format in _FP4 else "float32")
+    return xp.dtype("uint8" if format in _POWERS or format in FP4 else "float32")
 
 
 def scale_shape(input: Any, format: str, scale_layout: str) -> tuple[Any, ...]:
@@ -40,42 +40,32 @@ def scale_shape(input: Any, format: str, scale_layout: str) -> tuple[Any, ...]:
 def code_shape(input: Any, format: str) -> tuple[Any, ...]:
     """Shape of the codes of `input`."""
     *rows, hidden = input.shape
-    if format in _FP4:
+    if format in FP4:
         return (*rows, hidden // 2)
-    return (*rows, hidden // 32 * _INLINE[format] if format in _INLINE else hidden)
+    return (*rows, hidden // 32 * INLINE[format] if format in INLINE else hidden)
 
 
 def dense_shape(codes: Any, format: str) -> tuple[Any, ...]:
     """Shape of the numbers of `codes`."""
     *rows, width = codes.shape
-    if format in _FP4:
+    if format in FP4:
         return (*rows, width * 2)
-    return (*rows, width // _INLINE[format] * 32 if format in _INLINE else width)
+    return (*rows, width // INLINE[format] * 32 if format in INLINE else width)
 
 
 def scales_apart(format: str) -> bool:
     """Whether scales are an array of their own."""
-    return format not in _INLINE
-
-
-def moved_type(xp: Any, array: Any, row_format: str | None) -> Any:
-    """Element type of rows that an operator moves: their own, or that of codes."""
-    return array.dtype if row_format is None else code_type(xp, row_format)
+    return format not in INLINE
 
 
 def token_type(xp: Any, tokens: Any, row_format: str | None) -> Any:
-    """The same of `tokens`."""
-    return moved_type(xp, tokens, row_format)
+    """Element type of rows that an operator moves: their own, or that of codes."""
+    return tokens.dtype if row_format is None else code_type(xp, row_format)
 
 
 def input_type(xp: Any, input: Any, row_format: str | None) -> Any:
     """The same of `input`."""
-    return moved_type(xp, input, row_format)
-
-
-def groups_of(H: Any, row_format: str | None) -> Any:
-    """How many scales a row has that an operator moves."""
-    return groups(H, row_format)
+    return token_type(xp, input, row_format)
 
 
 def moved_scale_type(xp: Any, row_format: str | None) -> Any:

@@ -65,9 +65,8 @@ class Extents(dict[str, Any]):
     def shape(self, output: Field) -> tuple[Any, ...]:
         if output.name in self.special.shapes:
             return tuple(self.call(self.special.shapes[output.name]))
-        same = [
-            f.name for f in self.given if f.kind == "tensor" and f.shape == output.shape and self[f.name] is not None
-        ]
+        alike = (field.name for field in self.given if field.kind == "tensor" and field.shape == output.shape)
+        same = [name for name in alike if self[name] is not None]
         if output.like in same:
             return tuple(self[output.like].shape)
         if "|" in output.shape or "..." in output.shape:

@@ -70,48 +70,24 @@ class Error(Exception):
         return rejection, (int(self.status), str(self), self.fault)
 
 
-class _ValueError(Error, ValueError):
-    pass
-
-
-class _TypeError(Error, TypeError):
-    pass
-
-
-class _IndexError(Error, IndexError):
-    pass
-
-
-class _MemoryError(Error, MemoryError):
-    pass
-
-
-class _NotImplementedError(Error, NotImplementedError):
-    pass
-
-
-class _TimeoutError(Error, TimeoutError):
-    pass
-
-
 class CommError(Error, RuntimeError):
     """Processes disagree about a call, or cannot reach each other."""
 
 
-_CLASSES: dict[Status, type[Error]] = {
-    Status.NULL: _TypeError,
-    Status.DTYPE: _TypeError,
-    Status.INDEX: _IndexError,
-    Status.NOMEM: _MemoryError,
-    Status.UNSUPPORTED: _NotImplementedError,
-    Status.TIMEOUT: _TimeoutError,
-    Status.COMM: CommError,
-    Status.MISMATCH: CommError,
-    Status.STATE: CommError,
-}
+def _also(kind: type[Exception]) -> type[Error]:
+    """The class of errors that are of one of Python's own kinds too."""
+    return type("Error", (Error, kind), {"__module__": __name__})
 
-for _class in set(_CLASSES.values()) | {_ValueError}:
-    _class.__name__ = _class.__qualname__ = "CommError" if _class is CommError else "Error"
+
+_ValueError = _also(ValueError)
+_CLASSES: dict[Status, type[Error]] = {
+    **dict.fromkeys((Status.NULL, Status.DTYPE), _also(TypeError)),
+    Status.INDEX: _also(IndexError),
+    Status.NOMEM: _also(MemoryError),
+    Status.UNSUPPORTED: _also(NotImplementedError),
+    Status.TIMEOUT: _also(TimeoutError),
+    **dict.fromkeys((Status.COMM, Status.MISMATCH, Status.STATE), CommError),
+}
 
 
 def status_of(error: BaseException) -> Status:

@@ -116,7 +116,7 @@ class Handle:
         with self.lock:
             pointer = self.use(name)
             for flight in [f for f in self.flights if f.orphan]:
-                if core.request_test(pointer, flight.pointer, 1) >= 0:
+                if core.request_run(pointer, flight.pointer, "test", 1) >= 0:
                     self._end(flight)
             if len(self.flights) >= self.max_inflight:
                 for flight in [f for f in self.flights if f.orphan or blocking][:1]:
@@ -155,8 +155,7 @@ class Handle:
         with self.lock:
             if not flight.ended:
                 pointer = self.use("request")
-                call = core.request_wait if wait else core.request_test
-                status = call(pointer, flight.pointer, number)
+                status = core.request_run(pointer, flight.pointer, "wait" if wait else "test", number)
                 if status < 0:
                     return False
                 if status or number:
@@ -169,7 +168,7 @@ class Handle:
 
     def _end(self, flight: Flight) -> None:
         """Waits for a flight and frees it; under the lock."""
-        status = core.request_free(self.pointer, flight.pointer, 1)
+        status = core.request_run(self.pointer, flight.pointer, "free", 1)
         flight.ended = True
         flight.tokens = core.mesh_tell(self.pointer, "tokens")
         self.flights.remove(flight)

@@ -327,8 +327,7 @@ class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):
     def __init__(self, rows: int, cols: int, *, max_inflight: int = 0) -> None:
         given = {"rows": rows, "cols": cols, "max_inflight": max_inflight}
         numbers = [whole("LocalMesh", field, value) for field, value in given.items()]
-        opening = functools.partial(_open, numbers)
-        super().__init__(Handle(numbers, False, opening))
+        super().__init__(Handle(numbers, False, lambda pointer: int(core.mesh_open(pointer, *numbers))))
 
     def alloc(self, shape: int | tuple[int, ...], dtype: Any) -> tuple[Any, ...]:
         return tuple(np.empty(shape, dtype) for _ in range(self._handle.shards))
@@ -339,7 +338,3 @@ class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):
             return None if arrays and arrays[0] is None else arrays
 
         return type(results)(*(there(arrays) for arrays in results))
-
-
-def _open(numbers: list[int], pointer: Any) -> int:
-    return cast("int", core.mesh_open(pointer, *numbers))

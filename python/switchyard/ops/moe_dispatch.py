@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import overload
 
 from .._declare import A, Any, Array, Generic, NamedTuple, Operator, _words
-from .._row_formats import groups_of, has_scales, input_type, moved_scale_type
+from .._row_formats import groups, has_scales, input_type, moved_scale_type
 
 
 class MoeDispatch(NamedTuple, Generic[A]):
@@ -19,7 +19,7 @@ operator = Operator(
     "moe_dispatch",
     MoeDispatch,
     flows=(0, 3),
-    extents={"G": groups_of},
+    extents={"G": groups},
     types={"dispatch": input_type, "dispatch_scales": moved_scale_type},
     when={"dispatch_scales": has_scales},
 )

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from .._declare import A, Any, Array, Generic, NamedTuple, Operator, _words
-from .._row_formats import groups_of, has_scales, moved_scale_type, token_type
+from .._row_formats import groups, has_scales, moved_scale_type, token_type
 
 
 class MoePermute(NamedTuple, Generic[A]):
@@ -32,7 +32,7 @@ operator = Operator(
     "moe_permute",
     MoePermute,
     flows=(0, 2),
-    extents={"M": _rows, "G": groups_of},
+    extents={"M": _rows, "G": groups},
     types={"permuted_tokens": token_type, "permuted_scales": moved_scale_type},
     when={"permuted_scales": has_scales},
 )

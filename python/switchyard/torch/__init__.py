@@ -12,19 +12,26 @@ if not hasattr(_torch_library, "register_autograd"):
 
 from .. import _without_gradient
 from .cache import kv_blocks, kv_gather, kv_ragged, kv_scatter, kv_slots, kv_translate
-from .exchange import local_reduce, moe_reorder_chunks
-from .permutation import moe_permute, moe_permute_grad, moe_unpermute, moe_unpermute_grad
-from .permutation_ids import moe_permute_ids, moe_unpermute_ids
-from .routing import moe_ids_from_map, moe_map_from_ids, moe_route
-from .sampling import sample, sample_noise, sample_overrides, sample_verify
-from .slots import (
+from .moe import (
+    local_reduce,
     moe_capacity,
     moe_combine,
     moe_dispatch,
     moe_dispatch_grad_data,
     moe_dispatch_grad_gate,
+    moe_ids_from_map,
     moe_locations,
+    moe_map_from_ids,
+    moe_permute,
+    moe_permute_grad,
+    moe_permute_ids,
+    moe_reorder_chunks,
+    moe_route,
+    moe_unpermute,
+    moe_unpermute_grad,
+    moe_unpermute_ids,
 )
+from .sampling import sample, sample_noise, sample_overrides, sample_verify
 
 if _TYPE_CHECKING:
     from .._without_gradient import *  # noqa: F403

@@ -16,7 +16,8 @@ from .. import _functions
 from .._gradients import rules
 from .._sentences import bad
 from ..errors import Status, rejection
-from ._library import calls, library, op, transformed
+from . import _backward
+from ._library import library, op, transformed
 
 _C: Any = torch._C
 DIFFERENTIABLE = (torch.float32, torch.float16, torch.bfloat16)
@@ -62,59 +63,10 @@ def take_rule(name: str, begin: Begin | None = None) -> None:
         held = {**dict.fromkeys(keep), **ctx.values, **dict(zip(ctx.names, ctx.saved_tensors, strict=True))}
         needs = {field for field, needed in zip(fields, ctx.needs_input_grad, strict=False) if needed}
         call = SimpleNamespace(**held, shape=ctx.shape, needs=needs)
-        made = back(call, SimpleNamespace(**dict(zip(results, grads, strict=True))), Functions)
+        made = back(call, SimpleNamespace(**dict(zip(results, grads, strict=True))), _backward)
         return tuple(made.get(field) if field in needs else None for field in fields)
 
     register(name, setup, backward)
-
-
-class Functions:
-    """What the rules need of PyTorch."""
-
-    where, float32 = torch.where, torch.float32
-
-    @staticmethod
-    def run(name: str, *values: Any) -> Any:
-        """The results of an operator."""
-        return calls[name](values)
-
-    @staticmethod
-    def row_gradient(*values: Any) -> Any:
-        """The gradient of moe_combine's rows."""
-        return op("moe_combine_grad")(*values)
-
-    @staticmethod
-    def zeros(shape: tuple[Any, ...], like: Tensor) -> Tensor:
-        return like.new_zeros(shape)
-
-    @staticmethod
-    def full_map(probs: Tensor) -> Tensor:
-        """A routing map of this shape that is true everywhere."""
-        return torch.ones_like(probs, dtype=torch.bool)
-
-    @staticmethod
-    def compact(tensor: Tensor) -> Tensor:
-        return tensor.contiguous()
-
-    @staticmethod
-    def cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        return tensor.to(dtype)
-
-    @staticmethod
-    def wide(indices: Tensor) -> Tensor:
-        """Indices for products with sizes."""
-        return indices.long()
-
-    @staticmethod
-    def take(tensor: Tensor, ids: Tensor) -> Tensor:
-        """The elements of each row."""
-        return tensor.gather(1, ids.long())
-
-    @staticmethod
-    def is_last(named: Tensor, n: Any) -> Tensor:
-        """Which of the numbers below n do not occur again."""
-        at = torch.arange(named.shape[0], device=named.device)
-        return named.new_full((n,), -1).scatter_reduce(0, named, at, "amax")[named] == at
 
 
 class _Ended:

@@ -46,10 +46,7 @@ class Beside(_arrays.Torch):
         return self.empty(shape, dtype)  # only fakes are made here
 
 
-HERE, META = Beside(torch.device("cpu")), Beside(torch.device("meta"))
-_beside = {"cpu": HERE, "meta": META}  # by the name of a device
-
-
+_beside: dict[str, Beside] = {}  # by the name of a device
 HOST = _arrays.meet_torch(torch)  # makes results of calls without tensors
 
 
@@ -66,10 +63,10 @@ def tensors(values: tuple[Any, ...]) -> list[Tensor]:
 
 def beside(values: tuple[Any, ...]) -> Beside:
     """The device of the results: that of the first tensor which is not on the CPU."""
-    found = {str(tensor.device): tensor.device for tensor in tensors(values) if tensor.device.type != "cpu"}
+    found = [str(tensor.device) for tensor in tensors(values) if tensor.device.type != "cpu"]
     name = "meta" if "meta" in found else next(iter(found), "cpu")
     if name not in _beside:
-        _beside[name] = Beside(found[name])
+        _beside[name] = Beside(torch.device(name))
     return _beside[name]
 
 
@@ -95,13 +92,6 @@ def reject_tracked(name: str, values: tuple[Any, ...]) -> None:
     if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors(values)):
         text = f"{name}: a tensor requires a gradient, which would end in memory that is written in place"
         raise rejection(Status.VALUE, f"{text}: want detached tensors, or torch.no_grad()")
-
-
-def written_to(operator: Operator[Any], alone: bool, out: Any) -> tuple[Any, ...]:
-    """The tensors that a call writes to."""
-    if not (alone or out is None or isinstance(out, (tuple, list))):
-        operator.reject_out(f"is {shown(out)}")
-    return () if out is None else (out,) if alone else tuple(out)
 
 
 def reject_out(name: str, fields: Sequence[str], out: tuple[Any, ...]) -> None:
@@ -179,16 +169,6 @@ def fake_results(operator: Operator[Any], given: Given) -> tuple[Any, ...]:
         return operator.symbolic(xp, given)
     described = tuple(_described(v, True) if isinstance(v, Tensor) else v for v in given[:inputs])
     return cast("tuple[Any, ...]", operator.make(described, given[inputs:], xp))
-
-
-def make_fake(operator: Operator[Any], inputs: int) -> Call:
-    """A kernel that returns results of the right shape and type, without data."""
-
-    def fake(*given: Any) -> Any:
-        reject_device(operator.name, given)
-        return _flat(beside(given), fake_results(operator, given))
-
-    return fake
 
 
 _C: Any = torch._C
@@ -356,11 +336,15 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
     def make(given: Given) -> Any:
         return run(operator, given[:inputs], None, (), given[inputs:])
 
+    def fake(*given: Any) -> Any:
+        reject_device(name, given)
+        return _flat(beside(given), fake_results(operator, given))
+
     new = register(
         name,
         f"({', '.join(arguments)}) -> {'Tensor' if alone else '(' + ', '.join('Tensor' for _ in fields) + ')'}",
         lambda *given: _flat(beside(given), make(given)),
-        make_fake(operator, inputs),
+        fake,
     )
     write: Any = None
     written = [f"Tensor({chr(97 + i)}!){'' if alone else '?'} out_{field}" for i, field in enumerate(fields)]
@@ -373,7 +357,9 @@ def define(operator: Operator[Any], returns: type[T], writes: bool = True) -> Ca
         )
 
     def general(given: tuple[Any, ...], out: Any, plain: bool | None) -> Any:
-        into = written_to(operator, alone, out)
+        if not (alone or out is None or isinstance(out, (tuple, list))):
+            operator.reject_out(f"is {shown(out)}")
+        into = () if out is None else (out,) if alone else tuple(out)
         if plain is None:
             plain = direct(given[:arrays], into)
         if not plain:

@@ -27,24 +27,9 @@ def _lists(
     name: str, cache: Any, scale: Any, global_scale: Any, format: Any
 ) -> tuple[list[Any], list[Any], list[Any], list[str]]:
     """Caches, and as many scales and formats, as a schema has them."""
-    caches = list(_caches.spread(name, "cache", cache, None))
-    _caches.count(name, "cache", cache)
-    formats = ["" if word is None else word for word in _caches.spread(name, "format", format, len(caches))]
-    scales, globals = (
-        list(_caches.spread(name, field, value, len(caches)))
-        for field, value in (("scale", scale), ("global_scale", global_scale))
-    )
-    return caches, scales, globals, formats
-
-
-def _make_writer(operator: Operator[Any]) -> Any:
-    """A function that runs a direct call with one cache. Where it fails, a second attempt gives the error."""
-
-    def write(given: Given, out: Tensor) -> Tensor:
-        operator.run(given, (out,))
-        return out
-
-    return write
+    planes = _caches.planes(name, cache, format, scale, global_scale)
+    caches, formats, scales, globals = (list(values) for values in zip(*planes, strict=True))
+    return caches, scales, globals, ["" if word is None else word for word in formats]
 
 
 def _reject_missing(name: str, out: Sequence[Any]) -> None:
@@ -62,7 +47,6 @@ def _define_gather(operator: Operator[Any]) -> Any:
     name, fields = operator.name, [field.name for field in operator.table]
     check_words = _library.make_word_check(operator)
     scale_at, count = fields.index("scale"), len(fields) - 1  # the format is the last of them
-    write_one = _make_writer(operator)
 
     def calls(values: Given) -> list[Given]:
         caches, scales, globals, formats = values[0], values[scale_at], values[scale_at + 1], values[count - 1]
@@ -105,7 +89,8 @@ def _define_gather(operator: Operator[Any]) -> Any:
         if alone and _library.direct(given[: scale_at + 2], () if out is None else (out,)):
             if out is None:
                 return operator.run(given[:count], None, (), given[count:])[0]
-            return write_one(given[:count], out)
+            operator.run(given[:count], (out,))
+            return out
         given = check_words(given)
         caches, scales, globals, words = _lists(name, cache, both[0], both[1], format)
         values = (caches, *given[1:scale_at], scales, globals, *given[scale_at + 2 : count - 1], words)

@@ -20,20 +20,12 @@ class Error(Exception):
         self.code, self.batch, self.pos, self.value, self.limit = code, batch, pos, value, limit
 
 
-class _TypeError(Error, TypeError):
-    pass
+def _also(kind: type[Exception]) -> type[Error]:
+    """The class of errors that are of one of Python's own kinds too."""
+    return type("Error", (Error, kind), {"__module__": __name__})
 
 
-class _IndexError(Error, IndexError):
-    pass
-
-
-class _ValueError(Error, ValueError):
-    pass
-
-
-for _class in (_TypeError, _IndexError, _ValueError):
-    _class.__name__ = _class.__qualname__ = "Error"
+_TypeError, _IndexError, _ValueError = map(_also, (TypeError, IndexError, ValueError))
 
 
 def rejection(code: str, sentence: str) -> Error:

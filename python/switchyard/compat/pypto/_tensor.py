@@ -191,7 +191,7 @@ def _marked(array: Any, dtype: DataType | None, what: str) -> DataType:
             raise rejection("BAD_DTYPE", f"{what} is {array.dtype}, want a type that PyPTO has")
         return own
     stored = stored_as(DataType(dtype))
-    size = array.itemsize if isinstance(array, np.ndarray) else array.element_size()
+    size = array.itemsize
     if stored is None or stored.itemsize != size:
         raise rejection("BAD_DTYPE", f"{what} has elements of {size} bytes, want those of {DataType(dtype).name}")
     return DataType(dtype)
@@ -270,7 +270,7 @@ def _reinterpreted(tensor: Tensor, dtype: DataType) -> Tensor:
     if stored is None:
         raise rejection("BAD_DTYPE", f"view: dtype is {dtype.name}, want a type of whole bytes")
     array = tensor.array
-    size = array.itemsize if isinstance(array, np.ndarray) else array.element_size()
+    size = array.itemsize
     last = tensor.shape[-1] if tensor.dim else 0
     if not tensor.dim or last * size % stored.itemsize:
         text = f"view: input has {last} elements of {size} bytes, want a multiple of {stored.itemsize} bytes in a row"

@@ -46,19 +46,11 @@ class TileOpFormat(enum.IntEnum):
 
 
 # Types by the names of NumPy, ml_dtypes and PyTorch.
-_BY_NAME: dict[str, DataType] = {
-    "int8": DataType.DT_INT8,
-    "int16": DataType.DT_INT16,
-    "int32": DataType.DT_INT32,
-    "int64": DataType.DT_INT64,
+_INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
+_BY_NAME = {name: DataType[f"DT_{name.upper()}"] for name in _INTEGERS} | {
     "float16": DataType.DT_FP16,
     "float32": DataType.DT_FP32,
     "bfloat16": DataType.DT_BF16,
-    "uint8": DataType.DT_UINT8,
-    "uint16": DataType.DT_UINT16,
-    "uint32": DataType.DT_UINT32,
-    "uint64": DataType.DT_UINT64,
-    "bool": DataType.DT_BOOL,
     "float64": DataType.DT_DOUBLE,
     "float8_e4m3fn": DataType.DT_FP8E4M3,
     "float8_e5m2": DataType.DT_FP8E5M2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -77,9 +78,8 @@ def all_to_all_dispatch(
         raise SwitchyardError(error.status, str(error)) from None
     if output_tensors is not None:
         return output_tensors[0], output_tensors[1]
-    return _like(input_tensor, made.tokens, memory_config), _like(
-        input_tensor, indices.back(made.metadata or ()), memory_config
-    )
+    table = indices.back(made.metadata or ())
+    return input_tensor._like(made.tokens, memory_config), input_tensor._like(table, memory_config)
 
 
 @recorded
@@ -139,7 +139,7 @@ def all_to_all_combine(
     if output_tensor is not None:
         return output_tensor
     device.ran("all_to_all_combine: a new output is cleared first")
-    return _like(input_tensor, made.output, memory_config)
+    return input_tensor._like(made.output, memory_config)
 
 
 def _checked(name: str, mesh: MeshDevice | None, given: dict[str, Any]) -> MeshDevice:
@@ -195,21 +195,15 @@ class _Bits(NamedTuple):
         dtype = tensor.shards[0].dtype
         if str(dtype).removeprefix("torch.") != "int16":
             return cls(tensor.shards, None)
-        unsigned = np.uint16 if isinstance(tensor.shards[0], np.ndarray) else _torch().uint16
+        unsigned = np.uint16 if isinstance(tensor.shards[0], np.ndarray) else sys.modules["torch"].uint16
         return cls([shard.view(unsigned) for shard in tensor.shards], dtype)
 
     def back(self, arrays: Sequence[Any]) -> list[Any]:
         return [array if self.signed is None else array.view(self.signed) for array in arrays]
 
 
-def _torch() -> Any:
-    import torch
-
-    return torch
-
-
 def _numpy(array: Any) -> Any:
-    return array if isinstance(array, np.ndarray) else array.view(_torch().int16).numpy().view(np.uint16)
+    return array if isinstance(array, np.ndarray) else array.view(sys.modules["torch"].int16).numpy().view(np.uint16)
 
 
 def _mapping(name: str, device: MeshDevice, tensor: MeshTensor) -> Any:
@@ -275,8 +269,3 @@ def _hints(
         "memory": memory,
         "subdevice_id": 0 if subdevice_id is None else subdevice_id.id,
     }
-
-
-def _like(tensor: MeshTensor, shards: Sequence[Any], memory_config: MemoryConfig | None) -> MeshTensor:
-    place = memory_config if memory_config is not None else tensor.memory_config()
-    return MeshTensor(shards, tensor.mesh_shape, device=tensor.device(), memory_config=place)

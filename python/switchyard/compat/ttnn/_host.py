@@ -22,10 +22,9 @@ from ._words import DataType, MemoryConfig, Topology
 
 def _made(tensor: MeshTensor, shards: Sequence[Any], memory_config: MemoryConfig | None) -> MeshTensor:
     """A tensor like this one, of other arrays."""
-    place = memory_config if memory_config is not None else tensor.memory_config()
     plain = [shard.contiguous() if _is_torch(shard) else np.ascontiguousarray(shard) for shard in shards]
     whole = [part.reshape(shard.shape) for part, shard in zip(plain, shards, strict=True)]
-    return MeshTensor(whole, tensor.mesh_shape, device=tensor.device(), layout=tensor.layout, memory_config=place)
+    return tensor._like(whole, memory_config)
 
 
 def _each(tensor: MeshTensor, change: Callable[[Any], Any], memory_config: MemoryConfig | None) -> MeshTensor:

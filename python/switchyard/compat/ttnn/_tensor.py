@@ -55,6 +55,14 @@ class MeshTensor:
         name = str(self.shards[0].dtype).removeprefix("torch.")
         return DataType({"int16": "uint16"}.get(name, name))
 
+    def _like(
+        self, shards: Sequence[Any], memory_config: MemoryConfig | None = None, layout: Layout | None = None
+    ) -> MeshTensor:
+        """A tensor of other arrays on the same mesh."""
+        place = self._memory_config if memory_config is None else memory_config
+        kind = self.layout if layout is None else layout
+        return MeshTensor(shards, self.mesh_shape, device=self.device(), layout=kind, memory_config=place)
+
     def get_layout(self) -> Layout:
         return self.layout
 
@@ -247,9 +255,7 @@ def aggregate_as_tensor(tensors: Sequence[Any], *, device: MeshDevice) -> MeshTe
 
 def to_layout(tensor: MeshTensor, layout: Layout, *args: Any, **kwargs: Any) -> MeshTensor:
     """The same tensor with another layout attribute."""
-    return MeshTensor(
-        tensor.shards, tensor.mesh_shape, device=tensor.device(), layout=layout, memory_config=tensor.memory_config()
-    )
+    return tensor._like(tensor.shards, layout=layout)
 
 
 def deallocate(tensor: MeshTensor, force: bool = True) -> None:

@@ -44,7 +44,7 @@ struct bench_limits {
     int best; /* of the reads */
 };
 
-bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, sy_ctx *ctx);
+bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, sy_ctx *ctx, bool quick);
 void bench_arena_free(struct bench_arena *arena);
 
 /* Measures the machine and selects the best number of streams for the arena. False: no memory. */
@@ -92,7 +92,7 @@ void bench_fill_unit(float *data, size_t n, uint64_t seed);    /* [0, 1) */
 void bench_philox(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t group, uint32_t x[4]);
 
 /* How many sets of buffers of this size evict the first from the caches before it is used again. */
-int64_t bench_sets(size_t bytes_of_one);
+int64_t bench_sets(size_t bytes_of_one, bool quick);
 
 /* ---- Devices -------------------------------------------------------------------------------------------- */
 

@@ -349,7 +349,7 @@ static int64_t sets_of(const struct bench_call *c, size_t bytes)
 {
     const size_t cold = BENCH_DEVICE_COLD, most = c->quick ? 2 : 2048; /* of a device */
     if (c->device.device_type != kDLCUDA)
-        return bench_sets(bytes);
+        return bench_sets(bytes, c->quick);
     return (int64_t)(cold / (bytes + 1) < most ? cold / (bytes + 1) + 1 : most);
 }
 

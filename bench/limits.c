@@ -6,10 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t bench_sets(size_t bytes_of_one)
+int64_t bench_sets(size_t bytes_of_one, bool quick)
 {
     enum { MOST = 4096 }; /* for sets of a few KiB: with so many, their pages are evicted from the TLB */
-    const size_t sets = bench_cold_bytes() / (bytes_of_one + 1) + 1;
+    const size_t sets = bench_cold_bytes(quick) / (bytes_of_one + 1) + 1;
     return sets > MOST ? MOST : (int64_t)sets;
 }
 
@@ -125,9 +125,9 @@ static void in_parallel(void (*work)(const struct span *), struct span whole, sy
 
 /* ---- Limits -------------------------------------------------------------------------------------------- */
 
-bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, sy_ctx *ctx)
+bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, sy_ctx *ctx, bool quick)
 {
-    const size_t cold = bench_cold_bytes(), most = bytes + 4096 > cold ? bytes + 4096 : cold;
+    const size_t cold = bench_cold_bytes(quick), most = bytes + 4096 > cold ? bytes + 4096 : cold;
     struct bench_arena made = {.bytes = (most + 4095) / 4096 * 4096, .reader = arena->reader};
     if (arena->bytes >= made.bytes)
         return true;
@@ -186,7 +186,7 @@ bool bench_limits(struct bench_arena *arena, sy_ctx *ctx, bool quick, struct ben
     enum { TURNS = 15, KINDS = 2 + BENCH_READERS };
     void (*const kinds[KINDS])(const struct span *span) = {copy_span, fill_span, read_1, read_2, read_4};
     double seconds[KINDS][TURNS], rate[KINDS];
-    if (!bench_arena_reserve(arena, 0, ctx))
+    if (!bench_arena_reserve(arena, 0, ctx, quick))
         return false;
     const size_t bytes = arena->bytes / (quick ? 16 : 4) / 4096 * 4096;
     const int n = quick ? 3 : TURNS;

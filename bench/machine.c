@@ -130,9 +130,9 @@ struct bench_machine bench_machine(void)
 }
 
 /* Three times the size of all last-level caches, or enough for usual ones where that is not known. */
-size_t bench_cold_bytes(void)
+size_t bench_cold_bytes(bool quick)
 {
-    const size_t least = (size_t)128 << 20, most = (size_t)4 << 30;
+    const size_t least = (size_t)128 << 20, most = quick ? least : (size_t)4 << 30;
     const struct bench_machine machine = bench_machine();
     const size_t want = 3 * machine.cache_bytes * (size_t)machine.caches;
     return want < least ? least : want > most ? most : want;

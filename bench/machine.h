@@ -17,7 +17,7 @@ struct bench_machine {
 
 struct bench_machine bench_machine(void);
 
-/* After a rotation through this many bytes none of them is in a cache. */
-size_t bench_cold_bytes(void);
+/* After a rotation through this many bytes none of them is in a cache; in a quick run 128 MiB, and larger caches keep some. */
+size_t bench_cold_bytes(bool quick);
 
 #endif

@@ -107,8 +107,8 @@ void bench_measure(struct bench *bench, struct bench_call *subject)
         report_row(bench, subject, NULL);
         return;
     }
-    if (!wrong &&
-        !bench_arena_reserve(&bench->arena, most > limit->read_bytes ? most : limit->read_bytes, bench->ctx))
+    if (!wrong && !bench_arena_reserve(&bench->arena, most > limit->read_bytes ? most : limit->read_bytes,
+                                       bench->ctx, bench->quick))
         wrong = "not enough memory for its limit";
     if (wrong) {
         report_failure(bench, subject->op->name, subject->shape, wrong);

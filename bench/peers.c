@@ -54,7 +54,7 @@ static void write_request(const struct bench *bench, const struct bench_op *op, 
     emit_integer(&json, "cold_bytes",
                  warm    ? 0
                  : there ? (int64_t)BENCH_DEVICE_COLD
-                         : (int64_t)bench_cold_bytes());
+                         : (int64_t)bench_cold_bytes(bench->quick));
     emit_begin(&json, "cases", '[');
     const struct bench_record *record = NULL;
     for (int64_t i = 0; (record = record_of(bench, op, warm, i)) != NULL; i++)

@@ -9,12 +9,8 @@
 enum { X, IDS, EXPANDED, ROWS, COUNTS, BEFORE, N_TENSORS };
 enum { CAPACITY, KIND }; /* of `number`: rows of an expert, 0 for all; 1 for sums of counts */
 
-enum {
-    ALL,
-    OFFSETS,
-    NONE_IN,
-    NONE_OUT
-}; /* of `list`: choices of each expert, and before it; rows without elements */
+/* Of `list`: the choices of each expert, and of those before it; rows without elements. */
+enum { ALL, OFFSETS, NONE_IN, NONE_OUT };
 
 static void write_counts(const aclOpExecutor *e)
 {

@@ -1,4 +1,4 @@
-/* The acl runtime and the descriptors of the aclnn door: devices, streams, events, memory, arrays, lists, numbers. */
+/* The acl runtime and the descriptors of the aclnn layer: devices, streams, events, memory, arrays, lists, numbers. */
 #include "aclnn.h"
 
 #include <math.h>

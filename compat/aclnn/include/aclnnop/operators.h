@@ -1,14 +1,15 @@
 /*
  * The operators of this library, which the headers of the vendor's names include. Each has two functions.
- * aclnn...GetWorkspaceSize, the first phase, validates the arguments without reading data, and returns an executor and the bytes of
- * the workspace. The second does the work and consumes the executor. A rejected call writes nothing.
+ * aclnn...GetWorkspaceSize, the first phase, validates the arguments without reading data, and returns an executor and
+ * the bytes of the workspace. The second does the work and consumes the executor. A rejected call writes nothing.
  *
  * First phase:  161001 something required is null; 161002 types, ranks, shapes, values, limits, overlap.
  * Second phase: 161001, 161002 executor or workspace; 161002 contents, which are named below. Without that line every content is
  *               accepted.
- * Other statuses are named too. "floats" are FLOAT, FLOAT16 and BF16; "same" is the type of the first tensor, "same, FLOAT" that or
- * FLOAT beside BF16. T tokens of H elements, E experts, K slots or choices of a token, M rows. The limits of the operators by a map
- * or by expert numbers: T, E and packed rows below 16777215; K at most 512, else 561103.
+ * Other statuses are named too. "floats" are FLOAT, FLOAT16 and BF16; "same" is the type of the first tensor, "same,
+ * FLOAT" that or FLOAT beside BF16. T tokens of H elements, E experts, K slots or choices of a token, M rows. The
+ * limits of the operators by a map or by expert numbers: T, E and packed rows below 16777215; K at most 512, else
+ * 561103.
  */
 #ifndef SWITCHYARD_ACLNN_OPERATORS_H
 #define SWITCHYARD_ACLNN_OPERATORS_H
@@ -40,14 +41,14 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
 switchyard_aclnn_second_phase aclnnMoeTokenPermuteWithRoutingMap;
 
 /*
- * Gradients of tokens and probs from those of the permuted rows: sy_moe_permute_grad. T = tokensNum, E = numExperts, which are
- * checked first: 161002 below 1.
+ * Gradients of tokens and probs from those of the permuted rows: sy_moe_permute_grad. T = tokensNum, E = numExperts,
+ * which are checked first: 161002 below 1.
  *     permutedTokenOutputGrad          [M,H]  floats          tokensGradOut         [T,H]  same
  *     permutedProbsOutputGradOptional  [M]    same, FLOAT     probsGradOutOptional  [T,E]  type of the gradient before it
  *     sortedIndices                    [M]    INT32
  *     routingMapOptional               [T,E]  INT8, BOOL; needed by permutedProbsOutputGradOptional
- * Without permutedProbsOutputGradOptional the last output is not written, nor where H is 0; its shape is then not checked.
- * 561103: an output of another shape. Contents: wrong indices, or a map that does not fit them.
+ * Without permutedProbsOutputGradOptional the last output is not written, nor where H is 0; its shape is then not
+ * checked. 561103: an output of another shape. Contents: wrong indices, or a map that does not fit them.
  */
 aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     const aclTensor *permutedTokenOutputGrad, const aclTensor *permutedProbsOutputGradOptional,
@@ -62,9 +63,8 @@ switchyard_aclnn_second_phase aclnnMoeTokenPermuteWithRoutingMapGrad;
  *     sortedIndices       [M]    INT32           outIndex          [M]    INT32, may be null
  *     routingMapOptional  [T,E]  INT8, BOOL      permuteTokenId    [M]    INT32, may be null
  *     probsOptional       [T,E]  same, FLOAT     permuteProbs      [M]    type of probs, may be null; not written without probs
- * Packed probs need the map; an expert of weight 0 needs no row: its slot may be -1.
- * T is that of probs, else the first number of restoreShapeOptional, which is {T, H}; one of the two is required. The last three
- * outputs hold:
+ * Packed probs need the map; an expert of weight 0 needs no row: its slot may be -1. T is that of probs, else the first
+ * number of restoreShapeOptional, which is {T, H}; one of the two is required. The last three outputs hold:
  *     packed    outIndex = sortedIndices; permuteTokenId[i] = i / K; permuteProbs in the order of the slots
  *     padded    permuteTokenId = sortedIndices in stable ascending order, outIndex where each came from; permuteProbs in
  *               the order of the rows
@@ -100,8 +100,8 @@ switchyard_aclnn_second_phase aclnnMoeTokenUnpermuteWithRoutingMapGrad;
 /* ---- By the numbers of experts. paddedMode must be false, restoreShapeOptional is ignored -------------- */
 
 /*
- * Copies token rows to one row for each expert they name, in the stable order of the experts: sy_moe_permute_ids. M is T*K if
- * numOutTokens is 0; only the first rows if it is positive, all but the last ones if it is negative.
+ * Copies token rows to one row for each expert they name, in the stable order of the experts: sy_moe_permute_ids. M is
+ * T*K if numOutTokens is 0; only the first rows if it is positive, all but the last ones if it is negative.
  *     tokens   [T,H]         floats            permuteTokensOut  [M,H]  same
  *     indices  [T,K] or [T]  INT32, INT64      sortedIndicesOut  [T*K]  INT32
  */
@@ -113,7 +113,8 @@ aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const 
 switchyard_aclnn_second_phase aclnnMoeTokenPermute;
 
 /*
- * The gradient of the tokens of aclnnMoeTokenPermute, the sum of their rows: sy_moe_unpermute_ids. K = numTopk, 1 or more.
+ * The gradient of the tokens of aclnnMoeTokenPermute, the sum of their rows: sy_moe_unpermute_ids. K = numTopk, 1 or
+ * more.
  *     permutedOutputGrad  [M,H]  floats      out  [T,H]  same
  *     sortedIndices       [T*K]  INT32
  * Contents: an index outside -1..T*K-1.
@@ -140,8 +141,8 @@ aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedToke
 switchyard_aclnn_second_phase aclnnMoeTokenUnpermute;
 
 /*
- * Gradients of the rows and weights of aclnnMoeTokenUnpermute: sy_moe_dispatch for every choice, and sy_moe_dispatch_grad_gate.
- * A row that no index names, and one of weight 0, is +0.
+ * Gradients of the rows and weights of aclnnMoeTokenUnpermute: sy_moe_dispatch for every choice, and
+ * sy_moe_dispatch_grad_gate. A row that no index names, and one of weight 0, is +0.
  *     permutedTokens        [M,H]  floats; may be null without probs: then M = T*K
  *     unpermutedTokensGrad  [T,H]  same             permutedTokensGradOut  [M,H]  same
  *     sortedIndices         [T*K]  INT32            probsGradOut           [T,K]  type of probs; ignored without probs
@@ -162,8 +163,8 @@ switchyard_aclnn_second_phase aclnnMoeTokenUnpermuteGrad;
  *     x             [T,E]  floats      yOut          [T,k]  same
  *     biasOptional  [E]    floats      expertIdxOut  [T,k]  INT32
  *                                      outOut        [T,E]  FLOAT: all scores; ignored without outFlag
- * normType 0 is the softmax; 1 the sigmoid, with weights divided by their sum + eps. groupSelectMode 0 is the largest score
- * of a group, 1 the sum of its two largest. renorm must be 0. 561002: shapes and values.
+ * normType 0 is the softmax; 1 the sigmoid, with weights divided by their sum + eps. groupSelectMode 0 is the largest
+ * score of a group, 1 the sum of its two largest. renorm must be 0. 561002: shapes and values.
  */
 aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTensor *biasOptional, int64_t k,
                                                int64_t kGroup, int64_t groupCount, int64_t groupSelectMode,
@@ -178,7 +179,8 @@ switchyard_aclnn_second_phase aclnnMoeGatingTopK;
  *     x                 [T,E]  floats      yOut          [T,k]  same
  *     finishedOptional  [T]    BOOL        expertIdxOut  [T,k]  INT32; E for a finished row, which has the weights of its logits
  *     softmaxResultOutOptional  [T,E]  FLOAT: all scores; ignored unless outputSoftmaxResultFlag and renorm 0
- * renorm 0: weights are those of the softmax over all experts; 1: the softmax of the chosen logits. 561002: shapes and values.
+ * renorm 0: weights are those of the softmax over all experts; 1: the softmax of the chosen logits. 561002: shapes and
+ * values.
  */
 aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, const aclTensor *finishedOptional,
                                                         int64_t k, int64_t renorm,
@@ -193,10 +195,11 @@ switchyard_aclnn_second_phase aclnnMoeGatingTopKSoftmaxV2;
  * E = expertNumOptional, below 16777215, C = expertCapacityOptional.
  *     x          [T,H]  floats, INT8      expandedXOut       [M,H]  same
  *     expertIdx  [T,K]  INT32             expandedRowIdxOut  [T*K]  INT32: the row of each choice
- * dropPadModeOptional 0: M = T*K, or activeNumOptional where that is positive and less. E of 0: experts may be any numbers.
+ * dropPadModeOptional 0: M = T*K, or activeNumOptional where that is positive and less. E of 0: experts may be any
+ * numbers.
  *     expertTokensCountOrCumsumOutOptional  [E] INT32: with flag 1 the end of each expert's rows, with 2 their number
- * dropPadModeOptional 1: expandedXOut is [E,C,H], the first C choices of each expert and zero rows; the row of a choice that
- * is dropped is -1.
+ * dropPadModeOptional 1: expandedXOut is [E,C,H], the first C choices of each expert and zero rows; the row of a choice
+ * that is dropped is -1.
  *     expertTokensBeforeCapacityOutOptional [E] INT32, with its flag: choices of each expert
  * An output that is not requested is ignored. Contents: an expert outside 0..E-1.
  */
@@ -210,8 +213,8 @@ aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
 switchyard_aclnn_second_phase aclnnMoeInitRoutingV2;
 
 /*
- * aclnnMoeInitRoutingV2 for a range of the experts, without quantisation: the rows of the choices with an expert in the range come
- * first, by expert; the rows after them are zero.
+ * aclnnMoeInitRoutingV2 for a range of the experts, without quantisation: the rows of the choices with an expert in the
+ * range come first, by expert; the rows after them are zero.
  *     x              [T,H]  floats, INT8              expandedXOut       [T*K,H]  same
  *     expertIdx      [T,K]  INT32, 0 to expertNum-1   expandedRowIdxOut  [T*K]    INT32
  *     scaleOptional  [T]    FLOAT                     expandedScaleOut   [T*K]    FLOAT; written with scaleOptional
@@ -219,8 +222,9 @@ switchyard_aclnn_second_phase aclnnMoeInitRoutingV2;
  *                          expert and choices for those that have any, then zeros
  *     activeExpertRangeOptional     first and end; null: all experts
  * rowIdxType 0: expandedRowIdxOut is the row of each choice, -1 for other experts; 1: the choice of each row, then -1.
- * activeNum is T*K, dropPadMode 0, expertTokensNumFlag true, quantMode -1; offsetOptional and expertCapacity are ignored. 561002:
- * other numbers, and quantMode 0 and 1, which are not supported. Contents: an expert that does not exist.
+ * activeNum is T*K, dropPadMode 0, expertTokensNumFlag true, quantMode -1; offsetOptional and expertCapacity are
+ * ignored. 561002: other numbers, and quantMode 0 and 1, which are not supported. Contents: an expert that does not
+ * exist.
  */
 aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     const aclTensor *x, const aclTensor *expertIdx, const aclTensor *scaleOptional,
@@ -232,8 +236,9 @@ aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
 switchyard_aclnn_second_phase aclnnMoeInitRoutingV3;
 
 /*
- * out = x1 + x2 + the sum over a token's choices of scale * (row + bias of its expert): sy_moe_unpermute_ids. The sums are f32, in
- * this order, and rounded once at the end; so is row + bias. A scale of exactly 0 adds nothing. K is 1 without scales.
+ * out = x1 + x2 + the sum over a token's choices of scale * (row + bias of its expert): sy_moe_unpermute_ids. The sums
+ * are f32, in this order, and rounded once at the end; so is row + bias. A scale of exactly 0 adds nothing. K is 1
+ * without scales.
  *     expandedX         [M,H], dropPadMode 1 and 3 [E,C,H]  floats     out  [T,H]  same
  *     expandedRowIdx    [T*K]  INT32: rows of the first choice of all tokens, then of the second; dropPadMode 2 and 3: of all
  *                       choices of the first token, then of the second. -1 is a row of zeros, to which the bias is added
@@ -283,8 +288,8 @@ switchyard_aclnn_second_phase aclnnMoeReRouting;
  *     value        [T,H,V]  same                                              "PA_NZ" [N,H*D/L,S,L]
  *     slotMapping  [T]      INT32, INT64; -1: no slot          valueCacheRef  the same with V
  * cacheModeOptional is "Norm", also null or "", or "PA_NZ". Not supported, and rejected unless null or the default:
- * compressLensOptional, compressSeqOffsetOptional, seqLensOptional, scatterModeOptional other than "None", strides other than 1,
- * offsets other than 0. Contents: a slot that does not exist.
+ * compressLensOptional, compressSeqOffsetOptional, seqLensOptional, scatterModeOptional other than "None", strides
+ * other than 1, offsets other than 0. Contents: a slot that does not exist.
  */
 aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
     const aclTensor *key, aclTensor *keyCacheRef, const aclTensor *slotMapping, const aclTensor *value,
@@ -295,8 +300,8 @@ aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
 switchyard_aclnn_second_phase aclnnScatterPaKvCache;
 
 /*
- * Copies the keys and values of B sequences from two such caches to consecutive rows: sy_kv_ragged. T is the sum of the lengths, or
- * more: rows after the last keep their bytes.
+ * Copies the keys and values of B sequences from two such caches to consecutive rows: sy_kv_ragged. T is the sum of the
+ * lengths, or more: rows after the last keep their bytes.
  *     keyCache, valueCache  as above         keyRef    [T,H,D]  same
  *     blockTables  [B,n]  INT32, INT64       valueRef  [T,H,V]  same
  *     seqLens      [B], with isSeqLensCumsum [B+1]  INT32, INT64
@@ -318,8 +323,8 @@ switchyard_aclnn_second_phase aclnnGatherPaKvCache;
  *     logits  [B,V]  floats                       out  [B,V]  same; may be logits itself
  *     p       [B]    same, may be null: no top-p
  *     k       [B]    INT32, may be null: no top-k; 0 and less, and V and more: all
- * p and k are not both null. All logits that are equal to the k-th stay, and all that are equal to the last of the shortest list
- * that reaches p.
+ * p and k are not both null. All logits that are equal to the k-th stay, and all that are equal to the last of the
+ * shortest list that reaches p.
  */
 aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const aclTensor *p,
                                                const aclTensor *k, aclTensor *out, uint64_t *workspaceSize,
@@ -327,13 +332,14 @@ aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const ac
 switchyard_aclnn_second_phase aclnnApplyTopKTopP;
 
 /*
- * One token per row of logits: top-k, top-p, then the largest probability, or the largest prob / (|q| + eps). k_limit is 1024.
+ * One token per row of logits: top-k, top-p, then the largest probability, or the largest prob / (|q| + eps). k_limit
+ * is 1024.
  *     logits  [B,V]           FLOAT16, BF16       logitsSelectIdx    [B]    INT64
  *     topK    [B] or [B,1]    INT32               logitsTopKPSelect  [B,V]  FLOAT, written if isNeedLogits, else ignored
  *     topP    [B] or [B,1]    same
  *     q       [B,V]           FLOAT, may be null: no sampling
- * topKGuess is a hint that changes no result; any value is accepted. eps is 0 or more and finite. B at least 1, V from 1 to 2^20:
- * 561002 above.
+ * topKGuess is a hint that changes no result; any value is accepted. eps is 0 or more and finite. B at least 1, V from
+ * 1 to 2^20: 561002 above.
  */
 aclnnStatus aclnnTopKTopPSampleGetWorkspaceSize(const aclTensor *logits, const aclTensor *topK,
                                                 const aclTensor *topP, const aclTensor *q, double eps,
@@ -344,8 +350,8 @@ aclnnStatus aclnnTopKTopPSampleGetWorkspaceSize(const aclTensor *logits, const a
 switchyard_aclnn_second_phase aclnnTopKTopPSample;
 
 /*
- * aclnnTopKTopPSample with FLOAT logits too, min-p after top-p, probabilities instead of logits, and the list of candidates as a
- * result. k_limit is the smaller of 1024 and ksMax, 1 or more, rounded up to a multiple of 8.
+ * aclnnTopKTopPSample with FLOAT logits too, min-p after top-p, probabilities instead of logits, and the list of
+ * candidates as a result. k_limit is the smaller of 1024 and ksMax, 1 or more, rounded up to a multiple of 8.
  *     minPs  [B] or [B,1]  same, may be null      logitsIdx         [B,V]  INT64  \ written if
  *                                                 logitsSortMasked  [B,V]  FLOAT  / isNeedSampleResult
  * With isNeedSampleResult q must be null, and logitsSelectIdx is ignored. inputIsLogits false: no softmax, and

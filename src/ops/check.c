@@ -498,7 +498,7 @@ sy_status syi_check_sizes(struct syi_call *call)
 sy_status syi_check_slots(struct syi_call *call, int i)
 {
     const int64_t n_experts = syi_bound(call, 'E'), capacity = syi_bound(call, 'C');
-    const int64_t row_bytes = syi_extent(call, i, 1) * (int64_t)syi_elem_bytes(call->tensor[i]->dtype);
+    const int64_t row_bytes = syi_extent(call, i, 1) * (int64_t)syi_bytes_at(call, i);
     int64_t slots, bytes;
     if (syi_mul(n_experts, capacity, &slots) && syi_mul(slots, row_bytes, &bytes))
         return SY_OK;

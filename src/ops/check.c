@@ -704,6 +704,8 @@ void *syi_bind_plan(struct syi_call *call, const char *extents)
     }
     for (int64_t *fact = (int64_t *)(void *)tensor; *extents != '\0'; extents++)
         *fact++ = syi_bound(call, *extents);
+    if (call->ctx->trace != NULL)
+        call->bytes = syi_tensor_bytes(call); /* the operator may know better */
     return plan;
 }
 

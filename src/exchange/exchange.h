@@ -466,7 +466,7 @@ sy_status syi_exchange_wait_device(sy_request *request, sy_status staged);
 sy_status syi_exchange_read_choices(sy_request *request); /* and validated, by the host */
 bool syi_exchange_some_list_on_device(const sy_request *request);
 sy_status
-syi_exchange_check_counts(sy_request *request); /* by a routing that a device has filled, whether rows fit */
+syi_exchange_check_counts(sy_request *request); /* of a routing a device has filled: whether rows fit */
 bool syi_exchange_all_list_on_device(const sy_request *request);
 struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing); /* of the dispatch that filled it */
 
@@ -479,21 +479,20 @@ void syi_exchange_count_bytes(sy_request *request);
 
 /* ---- Rows (exchange_rows.c) --------------------------------------------------------------------------- */
 
-sy_status syi_exchange_reserve(sy_request *request); /* all scratch: nothing is allocated later */
-sy_status
-syi_exchange_encode(sy_request *request);      /* codes of rows; in one process after its devices agree */
-void syi_exchange_lists(sy_request *request);  /* the source of every row, once all choices are known */
-void syi_exchange_tables(sy_request *request); /* metadata, counts, sources (exchange_tables.c) */
-sy_status syi_exchange_stage(
-    sy_request *
-        request); /* makes rows readable for others, on a device once they are waited for; fails there only */
+/* In their order: all scratch, so that nothing is allocated later; codes of rows, in one process after its devices agree; the source of
+   every row, once all choices are known; metadata, counts, sources (exchange_tables.c); rows readable for others, on a device once they
+   are waited for. The last fails on a device only. */
+sy_status syi_exchange_reserve(sy_request *request);
+sy_status syi_exchange_encode(sy_request *request);
+void syi_exchange_lists(sy_request *request);
+void syi_exchange_tables(sy_request *request);
+sy_status syi_exchange_stage(sy_request *request);
 
-void syi_exchange_take_whole(
-    sy_request *request); /* of a combine: all of its rows are staged, not only those of others */
-
-void syi_exchange_take_table(
-    sy_request *request); /* of a dispatch: choices that others can read where they are */
-void syi_exchange_leave_table(sy_request *request); /* they will be staged after all */
+/* Of a combine: all of its rows are staged, not only those of others. Of a dispatch: choices that others can read where they are; they
+   will be staged after all. */
+void syi_exchange_take_whole(sy_request *request);
+void syi_exchange_take_table(sy_request *request);
+void syi_exchange_leave_table(sy_request *request);
 
 /* The rows of another process, of a plane each, and where its choices are: memory that its header names. */
 void syi_exchange_tokens_of(const sy_request *request, int device, struct syi_rows *rows,

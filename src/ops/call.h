@@ -189,6 +189,12 @@ static inline bool syi_looked_at(const struct syi_call *call, int i)
     return !call->query || (call->op->info.fields[i].flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) != SY_FIELD_OUT;
 }
 
+/* Bytes of an element of tensor i; 0 when absent. */
+static inline size_t syi_bytes_at(const struct syi_call *call, int i)
+{
+    return call->tensor[i] != NULL ? syi_elem_bytes(call->tensor[i]->dtype) : 0;
+}
+
 /* The argument struct as this library knows it, and its tensors; every field may be an array. */
 sy_status syi_copy_args(struct syi_call *call, const void *args, size_t args_bytes);
 

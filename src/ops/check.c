@@ -499,7 +499,7 @@ sy_status syi_check_sizes(struct syi_call *call)
 sy_status syi_check_slots(struct syi_call *call, int i)
 {
     const int64_t n_experts = syi_bound(call, 'E'), capacity = syi_bound(call, 'C');
-    const int64_t row_bytes = syi_extent(call, i, 1) * (int64_t)syi_elem_bytes(call->tensor[i]->dtype);
+    const int64_t row_bytes = syi_extent(call, i, 1) * (int64_t)syi_bytes_at(call, i);
     int64_t slots, bytes;
     if (syi_mul(n_experts, capacity, &slots) && syi_mul(slots, row_bytes, &bytes))
         return SY_OK;
@@ -716,6 +716,8 @@ void *syi_bind_plan(struct syi_call *call, const char *extents)
     }
     for (int64_t *fact = (int64_t *)(void *)tensor; *extents != '\0'; extents++)
         *fact++ = syi_bound(call, *extents);
+    if (call->ctx->trace != NULL)
+        call->bytes = syi_tensor_bytes(call); /* the operator may know better */
     return plan;
 }
 

@@ -589,19 +589,26 @@ void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rul
 /* Slots that int32 can name. */
 static const int64_t narrow_slots = (int64_t)INT32_MAX + 1;
 
-sy_status syi_kv_check_num_rows(struct syi_call *call, int slots, int64_t num_rows)
+sy_status syi_kv_check_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
+                             const struct syi_kv_slot_args *a)
 {
-    if (syi_type_at(call, slots) != SY_TYPE_I32 || num_rows <= narrow_slots)
-        return syi_check_value(call, "num_rows", num_rows, 0, INT64_MAX);
-    return syi_fail_value(call, SY_ERR_VALUE, "num_rows", num_rows, narrow_slots,
-                          "is %lld, want at most %lld: slots is i32");
+    SYI_TRY(syi_kv_check_page_form(call, rules));
+    SYI_TRY(syi_kv_check_block_size(call, a->block_size));
+    if (syi_type_at(call, a->slots) == SY_TYPE_I32 && a->num_rows > narrow_slots)
+        return syi_fail_value(call, SY_ERR_VALUE, "num_rows", a->num_rows, narrow_slots,
+                              "is %lld, want at most %lld: slots is i32");
+    SYI_TRY(syi_check_value(call, "num_rows", a->num_rows, 0, INT64_MAX));
+    return syi_check_enum(call, "pad", (int)a->pad);
 }
 
-sy_status syi_kv_number_slots(struct syi_call *call, int slots, int64_t num_rows, int64_t block_size,
-                              struct syi_kv_pool *pool)
+sy_status syi_kv_number_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
+                              const struct syi_kv_slot_args *a, struct syi_kv_pages *pages)
 {
-    if (num_rows == 0)
-        num_rows =
-            syi_type_at(call, slots) == SY_TYPE_I32 ? narrow_slots : INT64_MAX / block_size * block_size;
-    return number_rows(call, num_rows, block_size, pool);
+    int64_t n = a->num_rows;
+    SYI_TRY(syi_check_sizes(call));
+    SYI_TRY(syi_kv_check_positions(call, rules, a->block_size, pages));
+    if (n == 0)
+        n = syi_type_at(call, a->slots) == SY_TYPE_I32 ? narrow_slots
+                                                       : INT64_MAX / a->block_size * a->block_size;
+    return number_rows(call, n, a->block_size, &pages->pool);
 }

@@ -216,11 +216,18 @@ void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rul
 
 /* ---- Slots as numbers -------------------------------------------------------------------------------- */
 
-/* Values: the rows slots may name, 0 for unknown, fit the type of tensor `slots`. */
-sy_status syi_kv_check_num_rows(struct syi_call *call, int slots, int64_t num_rows);
+struct syi_kv_slot_args {
+    int slots;                    /* the tensor of slots */
+    int64_t block_size, num_rows; /* num_rows 0: unknown */
+    sy_kv_pad pad;
+};
 
-/* Overflow: as many rows as are known, or else as tensor `slots` can name. */
-sy_status syi_kv_number_slots(struct syi_call *call, int slots, int64_t num_rows, int64_t block_size,
-                              struct syi_kv_pool *pool);
+/* Values: also that the rows fit the type of the slots. */
+sy_status syi_kv_check_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
+                             const struct syi_kv_slot_args *args);
+
+/* Overflow: positions, and as many rows as are known, or else as the tensor of slots can name. */
+sy_status syi_kv_number_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
+                              const struct syi_kv_slot_args *args, struct syi_kv_pages *pages);
 
 #endif

@@ -178,7 +178,7 @@ static sy_status view_plane(struct syi_call *call, void *data)
     const int from = call->turns.rules[0];
     int64_t elems = 0;
     block_elems(call, call->tensor[from], &elems);
-    const int64_t bytes = elems * (int64_t)syi_elem_bytes(call->tensor[from]->dtype);
+    const int64_t bytes = elems * (int64_t)syi_bytes_at(call, from);
     const struct syi_rows src = blocks_of(call, from, bytes);
     call->planes[call->turns.now] =
         (struct syi_kv_plane){.cache = src.data,
@@ -221,8 +221,7 @@ static sy_status check(struct syi_call *call)
         return SY_OK;
     plan->planes = call->planes;
     syi_every_turn(call, view_plane, plan);
-    call->bytes =
-        (uint64_t)plan->n * (2 * plan->block_bytes + 2 * syi_elem_bytes(call->tensor[PAIRS]->dtype));
+    call->bytes = (uint64_t)plan->n * (2 * plan->block_bytes + 2 * syi_bytes_at(call, PAIRS));
     return SY_OK;
 }
 

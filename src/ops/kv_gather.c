@@ -78,8 +78,7 @@ static sy_status check(struct syi_call *call)
     syi_kv_view_pages(call, &page_rules, a->pad, &plan->pages);
     plan->pages.pool = plan->planes.pool;
     call->rows = subject.n;
-    call->bytes =
-        (uint64_t)call->rows * (plan->planes.slot_bytes + syi_elem_bytes(call->tensor[INDICES]->dtype));
+    call->bytes = (uint64_t)call->rows * (plan->planes.slot_bytes + syi_bytes_at(call, INDICES));
     return syi_kv_view_planes(call, &subject);
 }
 

@@ -80,8 +80,7 @@ static sy_status check(struct syi_call *call)
     plan->pad = a->pad;
     plan->check_unique = a->check_unique;
     call->rows = plan->n;
-    call->bytes =
-        (uint64_t)call->rows * (plan->planes.slot_bytes + syi_elem_bytes(call->tensor[SLOTS]->dtype));
+    call->bytes = (uint64_t)call->rows * (plan->planes.slot_bytes + syi_bytes_at(call, SLOTS));
     return syi_kv_view_planes(call, &subject);
 }
 

@@ -26,7 +26,6 @@ static const struct syi_kv_page_rules page_rules = {
 
 static sy_status check_inputs(struct syi_call *call)
 {
-    const sy_kv_slots_args *a = &call->args.kv_slots;
     int64_t rows = 0;
     SYI_TRY(syi_kv_check_given(call, &page_rules.tables));
     SYI_TRY(syi_check_tensors(call, false));
@@ -37,10 +36,7 @@ static sy_status check_inputs(struct syi_call *call)
     if (call->tensor[BATCH] == NULL && rows != 1)
         return syi_fail(call->ctx, SY_ERR_SHAPE, lists ? "indptr" : "block_table",
                         "has %lld %s, want 1 (or give batch)", (long long)rows, lists ? "lists" : "rows");
-    SYI_TRY(syi_kv_check_page_form(call, &page_rules));
-    SYI_TRY(syi_kv_check_block_size(call, a->block_size));
-    SYI_TRY(syi_kv_check_num_rows(call, SLOTS, a->num_rows));
-    return syi_check_enum(call, "pad", (int)a->pad);
+    return SY_OK;
 }
 
 static sy_status check(struct syi_call *call)
@@ -48,19 +44,18 @@ static sy_status check(struct syi_call *call)
     const sy_kv_slots_args *a = &call->args.kv_slots;
     struct syi_kv_slots_plan *plan = &call->plan.kv_slots;
     struct syi_kv_pages *pages = &plan->pages;
+    const struct syi_kv_slot_args slots = {SLOTS, a->block_size, a->num_rows, a->pad};
     SYI_TRY(check_inputs(call));
-    SYI_TRY(syi_check_sizes(call));
-    SYI_TRY(syi_kv_check_positions(call, &page_rules, a->block_size, pages));
-    SYI_TRY(syi_kv_number_slots(call, SLOTS, a->num_rows, a->block_size, &pages->pool));
+    SYI_TRY(syi_kv_check_slots(call, &page_rules, &slots));
+    SYI_TRY(syi_kv_number_slots(call, &page_rules, &slots, pages));
     SYI_TRY(syi_check_shape(call, SLOTS, call->tensor[POSITION]->ndim, call->tensor[POSITION]->shape));
     SYI_TRY(syi_check_layout(call));
     syi_kv_view_pages(call, &page_rules, a->pad, pages);
     plan->batch = syi_tensor_of(call, BATCH);
     plan->slots = syi_tensor_of(call, SLOTS);
     call->rows = pages->batch * pages->k;
-    for (int i = 0; i < N_TENSORS; i++)
-        if ((i == BATCH || i == POSITION || i == SLOTS) && call->tensor[i] != NULL)
-            call->bytes += (uint64_t)call->rows * syi_elem_bytes(call->tensor[i]->dtype);
+    call->bytes = (uint64_t)call->rows *
+                  (syi_bytes_at(call, BATCH) + syi_bytes_at(call, POSITION) + syi_bytes_at(call, SLOTS));
     return SY_OK;
 }
 

@@ -44,51 +44,38 @@ static const sy_field_info fields[] = {
 static const struct syi_kv_page_rules page_rules = {
     INDICES, REQ_ID, COUNTS, SEQ_LENS, {TABLE, PAGE_INDICES, INDPTR, LAST_PAGE_LEN}};
 
-static sy_status check_inputs(struct syi_call *call)
+static sy_status check_inputs(struct syi_call *call, const struct syi_kv_slot_args *slots)
 {
     const sy_kv_translate_args *a = &call->args.kv_translate;
     SYI_TRY(syi_kv_check_given(call, &page_rules.tables));
     SYI_TRY(syi_check_tensors(call, false));
     SYI_TRY(syi_kv_check_pages(call, &page_rules));
-    SYI_TRY(syi_kv_check_page_form(call, &page_rules));
-    SYI_TRY(syi_kv_check_block_size(call, a->block_size));
-    SYI_TRY(syi_kv_check_num_rows(call, SLOTS, a->num_rows));
-    SYI_TRY(syi_check_enum(call, "pad", (int)a->pad));
+    SYI_TRY(syi_kv_check_slots(call, &page_rules, slots));
     SYI_TRY(syi_check_value(call, "world", a->world, 0, INT32_MAX));
     SYI_TRY(syi_check_value(call, "rank", a->rank, 0, a->world > 0 ? a->world - 1 : 0));
     return syi_check_value(call, "interleave", a->interleave, 0, INT32_MAX);
 }
 
-static sy_status check_overflow(struct syi_call *call, struct syi_kv_pages *pages)
+static sy_status check(struct syi_call *call)
 {
     const sy_kv_translate_args *a = &call->args.kv_translate;
-    SYI_TRY(syi_check_sizes(call));
-    SYI_TRY(syi_kv_check_positions(call, &page_rules, a->block_size, pages));
-    SYI_TRY(syi_kv_number_slots(call, SLOTS, a->num_rows, a->block_size, &pages->pool));
+    const struct syi_kv_slot_args slots = {SLOTS, a->block_size, a->num_rows, a->pad};
+    struct syi_kv_translate_plan *plan = &call->plan.kv_translate;
+    struct syi_kv_pages *pages = &plan->pages;
+    SYI_TRY(check_inputs(call, &slots));
+    SYI_TRY(syi_kv_number_slots(call, &page_rules, &slots, pages));
     if (syi_type_at(call, VALID) == SY_TYPE_I32 && pages->k > INT32_MAX)
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "valid", "is i32 for rows of %lld indices, want i64",
                         (long long)pages->k);
-    return SY_OK;
-}
-
-static sy_status check(struct syi_call *call)
-{
-    struct syi_kv_translate_plan *plan = &call->plan.kv_translate;
-    struct syi_kv_pages *pages = &plan->pages;
-    SYI_TRY(check_inputs(call));
-    SYI_TRY(check_overflow(call, pages));
     SYI_TRY(syi_check_shape(call, SLOTS, call->tensor[INDICES]->ndim, call->tensor[INDICES]->shape));
     SYI_TRY(syi_check_vector(call, VALID, pages->batch));
     SYI_TRY(syi_check_layout(call));
-    const sy_kv_translate_args *a = &call->args.kv_translate;
     syi_kv_view_pages(call, &page_rules, a->pad, pages);
     pages->share = (struct syi_kv_share){a->world, a->rank, a->interleave > 0 ? a->interleave : 1};
     plan->slots = syi_tensor_of(call, SLOTS);
     plan->valid = syi_tensor_of(call, VALID);
     call->rows = pages->batch * pages->k;
-    if (!call->query)
-        call->bytes = (uint64_t)call->rows * (syi_elem_bytes(call->tensor[INDICES]->dtype) +
-                                              syi_elem_bytes(call->tensor[SLOTS]->dtype));
+    call->bytes = (uint64_t)call->rows * (syi_bytes_at(call, INDICES) + syi_bytes_at(call, SLOTS));
     return SY_OK;
 }
 

@@ -260,7 +260,6 @@ static sy_status check(struct syi_call *call)
     plan->codes = syi_coded_plan(call, &coded, 0);
     plan->metadata_field = METADATA;
     call->rows = plan->n_tokens;
-    call->bytes = syi_tensor_bytes(call);
     return SY_OK;
 }
 

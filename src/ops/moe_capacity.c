@@ -77,7 +77,7 @@ static void plan_capacity(struct syi_call *call)
     call->rows = 1;
     call->bytes = 8;
     if (p->n_experts > 0)
-        call->bytes += (uint64_t)p->n_experts * syi_elem_bytes(call->tensor[COUNTS]->dtype);
+        call->bytes += (uint64_t)p->n_experts * syi_bytes_at(call, COUNTS);
 }
 
 static const struct syi_steps own = {.given = check_given, .sizes = check_sizes, .plan = plan_capacity};

@@ -36,8 +36,7 @@ static sy_status check_sizes(struct syi_call *call)
 {
     const int64_t n_samples = syi_bound(call, 'S');
     SYI_TRY(syi_check_slots(call, EXPERT_OUT));
-    const int64_t row_bytes =
-        syi_extent(call, EXPERT_OUT, 1) * (int64_t)syi_elem_bytes(call->tensor[EXPERT_OUT]->dtype);
+    const int64_t row_bytes = syi_extent(call, EXPERT_OUT, 1) * (int64_t)syi_bytes_at(call, EXPERT_OUT);
     int64_t bytes;
     if (!syi_mul(n_samples, row_bytes, &bytes))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "indices",
@@ -50,7 +49,7 @@ static void plan_combine(struct syi_call *call)
 {
     struct syi_moe_combine_plan *plan = syi_bind_plan(call, "SEH");
     plan->n_choices = call->tensor[INDICES]->ndim == 2 ? syi_bound(call, 'k') : 1;
-    plan->elem_bytes = syi_elem_bytes(call->tensor[EXPERT_OUT]->dtype);
+    plan->elem_bytes = syi_bytes_at(call, EXPERT_OUT);
     const uint64_t row_bytes = (uint64_t)plan->hidden * plan->elem_bytes;
     const uint64_t n = (uint64_t)plan->n_samples, gates = (uint64_t)plan->n_choices * n;
     call->rows = plan->n_samples;

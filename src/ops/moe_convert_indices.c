@@ -123,7 +123,6 @@ static sy_status check(struct syi_call *call)
     SYI_TRY(syi_check_layout(call));
     syi_bind_plan(call, "");
     call->rows = shape[0];
-    call->bytes = syi_tensor_bytes(call);
     return SY_OK;
 }
 

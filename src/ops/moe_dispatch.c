@@ -51,7 +51,7 @@ static void plan_dispatch(struct syi_call *call)
     const struct syi_coded *coded = &call->coded_rows;
     plan->n_slots = plan->args.num_experts * plan->args.capacity;
     plan->hidden = syi_bound(call, 'H');
-    plan->elem_bytes = syi_elem_bytes(call->tensor[INPUT]->dtype);
+    plan->elem_bytes = syi_bytes_at(call, INPUT);
     plan->codes = syi_coded_plan(call, coded, plan->n_samples);
     plan->in_place = coded->given == NULL && plan->dispatch.data == plan->input.data && plan->n_samples > 0;
     call->rows = plan->n_slots;

@@ -37,7 +37,7 @@ static sy_status check_sizes(struct syi_call *call)
 static void plan(struct syi_call *call)
 {
     struct syi_moe_ids_from_map_plan *p = syi_bind_plan(call, "TEK");
-    p->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
+    p->prob_bytes = syi_bytes_at(call, PROBS);
     call->rows = p->n_tokens;
 }
 

@@ -18,16 +18,11 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(allow_missing, BOOL, .help = "ids -1 and E mean no expert"),
 };
 
-static size_t prob_bytes(const struct syi_call *call)
-{
-    return call->tensor[WEIGHTS] != NULL ? syi_elem_bytes(call->tensor[WEIGHTS]->dtype) : 0;
-}
-
 /* The output must be countable even when the tensor itself is not there yet. */
 static sy_status check_sizes(struct syi_call *call)
 {
     const int64_t n_tokens = syi_bound(call, 'T'), n_experts = syi_bound(call, 'E');
-    const size_t elem_bytes = prob_bytes(call);
+    const size_t elem_bytes = syi_bytes_at(call, WEIGHTS);
     int64_t cells, bytes;
     if (syi_mul(n_tokens, n_experts, &cells) &&
         syi_mul(cells, elem_bytes > 0 ? (int64_t)elem_bytes : 1, &bytes))
@@ -40,7 +35,7 @@ static sy_status check_sizes(struct syi_call *call)
 static void plan(struct syi_call *call)
 {
     struct syi_moe_map_from_ids_plan *p = syi_bind_plan(call, "TEK");
-    p->prob_bytes = prob_bytes(call);
+    p->prob_bytes = syi_bytes_at(call, WEIGHTS);
     call->rows = p->n_tokens;
 }
 

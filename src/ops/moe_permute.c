@@ -58,10 +58,10 @@ static void plan_permute(struct syi_call *call)
 {
     struct syi_moe_permute_plan *plan = syi_bind_plan(call, "");
     const struct syi_coded *coded = &call->coded_rows;
-    const size_t token_bytes = (size_t)coded->hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
+    const size_t token_bytes = (size_t)coded->hidden * syi_bytes_at(call, TOKENS);
     plan->row_bytes = coded->given != NULL ? (size_t)coded->hidden : token_bytes;
     plan->codes = syi_coded_plan(call, coded, plan->n_tokens);
-    plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
+    plan->prob_bytes = syi_bytes_at(call, PROBS);
     plan->idle = plan->n_rows == 0 && !call->query && plan->counts.data == NULL && plan->offsets.data == NULL;
     call->rows = plan->n_rows;
     call->slots = plan->n_slots;

@@ -92,15 +92,14 @@ static void plan_permute(struct syi_call *call)
     struct syi_moe_permute_ids_plan *plan = syi_bind_plan(call, "");
     const struct syi_coded *coded = &call->coded_rows;
     const int64_t row_bytes = syi_coded_bytes(call, coded);
-    const size_t token_bytes = (size_t)coded->hidden * syi_elem_bytes(call->tensor[TOKENS]->dtype);
+    const size_t token_bytes = (size_t)coded->hidden * syi_bytes_at(call, TOKENS);
     plan->row_bytes = coded->given != NULL ? (size_t)coded->hidden : token_bytes;
     plan->codes = syi_coded_plan(call, coded, plan->n_tokens);
-    plan->prob_bytes = call->tensor[PROBS] != NULL ? syi_elem_bytes(call->tensor[PROBS]->dtype) : 0;
+    plan->prob_bytes = syi_bytes_at(call, PROBS);
     call->rows = plan->n_rows;
-    call->bytes =
-        (uint64_t)plan->n_tokens * token_bytes + (uint64_t)plan->n_rows * (uint64_t)row_bytes +
-        (uint64_t)(plan->n_tokens * plan->n_slots) * (4 + syi_elem_bytes(call->tensor[IDS]->dtype)) +
-        (uint64_t)plan->n_rows * 2 * plan->prob_bytes;
+    call->bytes = (uint64_t)plan->n_tokens * token_bytes + (uint64_t)plan->n_rows * (uint64_t)row_bytes +
+                  (uint64_t)(plan->n_tokens * plan->n_slots) * (4 + syi_bytes_at(call, IDS)) +
+                  (uint64_t)plan->n_rows * 2 * plan->prob_bytes;
 }
 
 static const struct syi_steps own = {

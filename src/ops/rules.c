@@ -353,8 +353,6 @@ sy_status syi_check_described(struct syi_call *call)
         SYI_TRY(own->sizes(call));
     SYI_TRY(check_outputs(call, own));
     SYI_TRY(syi_check_layout(call));
-    if (call->ctx->trace != NULL)
-        call->bytes = syi_tensor_bytes(call); /* a plan may know better */
     own->plan(call);
     return SY_OK;
 }

@@ -236,11 +236,10 @@ static void plan_sample(struct syi_call *call)
     p->lists = call->query || p->list_token.data != NULL || p->list_prob.data != NULL;
     syi_sample_choose_distribution(p);
     call->rows = p->batch;
-    call->bytes = (uint64_t)p->batch * (uint64_t)p->vocab * syi_elem_bytes(call->tensor[LOGITS]->dtype);
+    call->bytes = (uint64_t)p->batch * (uint64_t)p->vocab * syi_bytes_at(call, LOGITS);
     call->bytes += (uint64_t)syi_extent(call, ALLOW_BITS, 0) * (uint64_t)syi_extent(call, ALLOW_BITS, 1) * 4;
     for (int i = OVERRIDE_INDPTR; i <= OVERRIDE_LOGIT; i++)
-        if (call->tensor[i] != NULL)
-            call->bytes += (uint64_t)syi_extent(call, i, 0) * syi_elem_bytes(call->tensor[i]->dtype);
+        call->bytes += (uint64_t)syi_extent(call, i, 0) * syi_bytes_at(call, i);
 }
 
 static const struct syi_steps own = {.given = check_given,

@@ -300,10 +300,9 @@ static sy_status check(struct syi_call *call)
     SYI_TRY(syi_check_layout(call));
     plan_overrides(call);
     call->rows = call->plan.sample_overrides.most;
-    for (int i = PROMPT_INDPTR; i < INDPTR;
-         i++) /* what must be read; how much is written only the data tell */
-        if (call->tensor[i] != NULL)
-            call->bytes += (uint64_t)syi_extent(call, i, 0) * syi_elem_bytes(call->tensor[i]->dtype);
+    /* What must be read; how much is written only the data determine. */
+    for (int i = PROMPT_INDPTR; i < INDPTR; i++)
+        call->bytes += (uint64_t)syi_extent(call, i, 0) * syi_bytes_at(call, i);
     return SY_OK;
 }
 

@@ -337,8 +337,7 @@ static void plan_verify(struct syi_call *call)
     if (call->query && a->logprob_mode != SY_LOGPROB_NONE) /* scratch for every output the call may ask for */
         plan->rows.n_top = a->top_logprobs > 0 ? a->top_logprobs : plan->rows.vocab;
     call->rows = plan->rows.batch;
-    call->bytes =
-        (uint64_t)call->rows * (uint64_t)plan->rows.vocab * syi_elem_bytes(call->tensor[LOGITS]->dtype);
+    call->bytes = (uint64_t)call->rows * (uint64_t)plan->rows.vocab * syi_bytes_at(call, LOGITS);
 }
 
 static const struct syi_steps own = {.given = check_given,

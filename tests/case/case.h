@@ -142,10 +142,8 @@ enum spoil_kind {
     SPOIL_NUMBER,   /* number d of its contents is `value` */
     SPOIL_SCALAR,   /* the scalar is `value`, or the word `other` */
     SPOIL_REAL,     /* the float scalar is `real` */
-    SPOIL_FORMAT,   /* the format has `value` at byte d */
-    SPOIL_FORMAT_TYPE,
-    SPOIL_FORMAT_REAL,
-    SPOIL_ONLY /* no other tensors than `other`, and no scalars */
+    SPOIL_FORMAT,   /* the format has `value` at byte d; or `type`, or `real` as its a_min */
+    SPOIL_ONLY      /* no other tensors than `other`, and no scalars */
 };
 enum { EVERY_DEVICE = -1 };
 struct spoil {
@@ -291,8 +289,6 @@ void case_fill_global(struct call *c, const struct coded_rows *r);
 /* What is wrong with the global scales of these rows; and the scale of one. */
 sy_fault case_global_fault(struct call *c, int64_t rows);
 float case_global(struct call *c, int64_t row);
-/* For a spoil: a copy of the format in the place of the call's. */
-sy_row_format *case_own_format(struct call *c);
 
 /* ---- For `oracle` -------------------------------------------------------------------------------------- */
 
@@ -353,6 +349,7 @@ sy_status op_infer(const struct call *c, sy_ctx *ctx, const void *args, size_t b
 sy_status call_run(struct call *c, sy_ctx *ctx);
 void call_check(struct call *c, sy_ctx *ctx, sy_status status); /* against the oracle */
 void call_untouched(struct call *c, sy_ctx *ctx);               /* not a byte changed */
+uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes);
 uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
 void call_apply(struct call *c, const struct spoil *s);

@@ -75,19 +75,12 @@ static bool endless(const struct call *c)
     return false;
 }
 
-static uint64_t hash_of(const void *data, size_t bytes, uint64_t hash)
-{
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
-    return hash;
-}
-
 static uint64_t hash_blocks(const struct call *c)
 {
     uint64_t hash = 0xcbf29ce484222325u;
     for (int i = 0; i < c->n_operands; i++)
         if (c->operand[i].given)
-            hash = hash_of(c->operand[i].block, c->operand[i].block_bytes, hash);
+            hash = hash_bytes(hash, c->operand[i].block, c->operand[i].block_bytes);
     return hash;
 }
 
@@ -257,7 +250,7 @@ static void count(struct tally *seen, int op, const struct answer *a)
             text[n++] = *from;
     seen->calls++;
     seen->accepted += a->status == SY_OK;
-    const uint64_t hash = hash_of(text, n, (uint64_t)op + 2) | 1;
+    const uint64_t hash = hash_bytes((uint64_t)op + 2, text, n) | 1;
     size_t at = hash % (sizeof known / sizeof *known);
     while (known[at] != 0 && known[at] != hash)
         at = (at + 1) % (sizeof known / sizeof *known);

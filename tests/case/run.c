@@ -345,7 +345,7 @@ void call_check(struct call *c, sy_ctx *ctx, sy_status status)
     compare(c, ctx, true);
 }
 
-static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
+uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;

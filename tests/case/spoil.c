@@ -14,16 +14,6 @@ const sy_field_info *case_format_field(const struct call *c)
     return NULL;
 }
 
-sy_row_format *case_own_format(struct call *c)
-{
-    sy_row_format *const own = case_memory(c, sizeof *own), *given;
-    char *const at = (char *)&c->args + case_format_field(c)->offset;
-    memcpy(&given, at, sizeof given);
-    *own = *given;
-    memcpy(at, &own, sizeof own);
-    return own;
-}
-
 /* ---- Words --------------------------------------------------------------------------------------------- */
 
 /* "12", "-3", "2^31", "2^62+1" */
@@ -72,40 +62,21 @@ static void read_scalar(struct call *c, const char *value, struct spoil *s)
 
 static void read_format(struct call *c, const char *member, const char *value, struct spoil *s)
 {
-    static const struct {
-        const char *name;
-        size_t at;
-    } members[] = {{"bytes", offsetof(sy_row_format, bytes)},
-                   {"q_type", offsetof(sy_row_format, q_type)},
-                   {"scale_type", offsetof(sy_row_format, scale_type)},
-                   {"scales", offsetof(sy_row_format, scales)},
-                   {"row_bytes", offsetof(sy_row_format, row_bytes)},
-                   {"q_off", offsetof(sy_row_format, q_off)},
-                   {"q_count", offsetof(sy_row_format, q_count)},
-                   {"group", offsetof(sy_row_format, group)},
-                   {"scale_off", offsetof(sy_row_format, scale_off)},
-                   {"scale_bytes", offsetof(sy_row_format, scale_bytes)},
-                   {"rope_off", offsetof(sy_row_format, rope_off)},
-                   {"rope_bytes", offsetof(sy_row_format, rope_bytes)},
-                   {"a_min", offsetof(sy_row_format, a_min)},
-                   {"scale_math", offsetof(sy_row_format, scale_math)},
-                   {"code_math", offsetof(sy_row_format, code_math)},
-                   {"global_is", offsetof(sy_row_format, global_is)}};
-    size_t i = 0;
-    while (i < sizeof members / sizeof *members && strcmp(members[i].name, member) != 0)
-        i++;
-    if (i == sizeof members / sizeof *members)
+    static const char *const words[] = {
+        "bytes",   "",      "q_type",     "scale_type",  "scales",   "row_bytes",  "q_off",
+        "q_count", "group", "scale_off",  "scale_bytes", "rope_off", "rope_bytes", "",
+        "a_min",   "",      "scale_math", "code_math",   "global_is"}; /* of four bytes each */
+    enum { WORDS = sizeof words / sizeof *words };
+    _Static_assert(offsetof(sy_row_format, global_is) == 4 * (WORDS - 1), "a member for each word");
+    for (s->d = 0; s->d < 4 * WORDS && strcmp(words[s->d / 4], member) != 0;)
+        s->d += 4;
+    if (s->d == 4 * WORDS)
         case_fail(c, NULL, "a format has no %s", member);
-    s->d = (int)members[i].at;
     s->kind = SPOIL_FORMAT;
-    if (strstr(member, "_type") != NULL) {
-        s->kind = SPOIL_FORMAT_TYPE;
+    if (strstr(member, "_type") != NULL)
         s->type = type_of(c, value);
-    } else if (strcmp(member, "a_min") == 0) {
-        s->kind = SPOIL_FORMAT_REAL;
-        s->real = strtod(value, NULL);
-    } else
-        s->value = number_of(value);
+    s->real = strtod(value, NULL);
+    s->value = number_of(value);
 }
 
 static void read_member(struct call *c, const char *member, char *value, struct spoil *s)
@@ -193,16 +164,19 @@ static void set_scalar(struct call *c, const struct spoil *s)
                                                                                              : 8);
 }
 
+/* In a copy of the format. */
 static void set_format(struct call *c, const struct spoil *s)
 {
     const int32_t number = (int32_t)s->value;
-    char *const at = (char *)case_own_format(c) + s->d;
-    if (s->kind == SPOIL_FORMAT_TYPE)
-        memcpy(at, &s->type, sizeof s->type);
-    else if (s->kind == SPOIL_FORMAT_REAL)
-        memcpy(at, &s->real, sizeof s->real);
+    sy_row_format *const own = case_memory(c, sizeof *own), *given;
+    char *const at = (char *)&c->args + case_format_field(c)->offset;
+    memcpy(&given, at, sizeof given);
+    *own = *given;
+    memcpy(at, &own, sizeof own);
+    if (s->d == offsetof(sy_row_format, a_min))
+        own->a_min = s->real;
     else
-        memcpy(at, &number, sizeof number);
+        memcpy((char *)own + s->d, s->type.bits > 0 ? (const void *)&s->type : &number, sizeof number);
 }
 
 /* The arguments of these names, and no others. */
@@ -308,7 +282,7 @@ static void change_operand(struct call *c, struct operand *x, const struct spoil
 void call_apply(struct call *c, const struct spoil *s)
 {
     char field[48];
-    if (s->kind == SPOIL_FORMAT || s->kind == SPOIL_FORMAT_TYPE || s->kind == SPOIL_FORMAT_REAL)
+    if (s->kind == SPOIL_FORMAT)
         set_format(c, s);
     else if (s->kind == SPOIL_SCALAR || s->kind == SPOIL_REAL)
         set_scalar(c, s);

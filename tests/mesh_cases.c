@@ -416,10 +416,8 @@ void mesh_case_data(struct mesh_case *m, uint64_t seed)
         make_results(m, &seed);
 }
 
-void mesh_case_renew(struct mesh_case *m, int64_t hidden, uint64_t seed)
+static void free_data(struct mesh_case *m)
 {
-    const int64_t group = m->coded || m->coded_results ? m->format.group : 0,
-                  groups = group == 0 || hidden < group ? 1 : hidden / group;
     for (int d = 0; d < A2A_DEVICES; d++) {
         unsigned char **all[] = {&m->rows[d], &m->dense[d], &m->results[d], &m->scales[d], &m->weights[d]};
         for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -431,6 +429,13 @@ void mesh_case_renew(struct mesh_case *m, int64_t hidden, uint64_t seed)
             m->planes[i][d] = NULL;
         }
     }
+}
+
+void mesh_case_renew(struct mesh_case *m, int64_t hidden, uint64_t seed)
+{
+    const int64_t group = m->coded || m->coded_results ? m->format.group : 0,
+                  groups = group == 0 || hidden < group ? 1 : hidden / group;
+    free_data(m);
     m->hidden = group > 0 ? groups * group : hidden;
     if (m->coded)
         m->plane_width[m->n_planes] = groups;
@@ -439,17 +444,10 @@ void mesh_case_renew(struct mesh_case *m, int64_t hidden, uint64_t seed)
 
 void mesh_case_free(struct mesh_case *m)
 {
+    free_data(m);
     free(m->mapping);
-    for (int d = 0; d < A2A_DEVICES; d++) {
+    for (int d = 0; d < A2A_DEVICES; d++)
         free(m->chosen[d]);
-        free(m->rows[d]);
-        free(m->dense[d]);
-        free(m->results[d]);
-        free(m->scales[d]);
-        free(m->weights[d]);
-        for (int i = 0; i < MESH_PLANES; i++)
-            free(m->planes[i][d]);
-    }
     memset(m, 0, sizeof *m);
 }
 

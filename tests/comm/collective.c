@@ -81,8 +81,7 @@ static void options_differ(void **state)
 {
     const struct way *way = *state;
     for (int kind = 0; kind < (way->transport.shared ? 4 : 3); kind++) {
-        struct team team = {.way = way, .mesh = {1, 2}, .kind = kind, .work = with_other_options};
-        run_team(&team);
+        run_team(&(struct team){.way = way, .mesh = {1, 2}, .kind = kind, .work = with_other_options});
     }
 }
 
@@ -191,8 +190,7 @@ static void headers_are_damaged(void **state)
                                .windowed = i / 2 % 2 != 0,
                                .combines = i / 4 % 2 != 0,
                                .of = &cases[i / 8 % 2]};
-            struct team team = {.way = *state, .mesh = {1, 2}, .work = send_damaged, .user = &d};
-            run_team(&team);
+            run_team(&(struct team){.way = *state, .mesh = {1, 2}, .work = send_damaged, .user = &d});
             if (d.status[0] != d.status[1])
                 fail_msg("byte %d ^ %d of device %d, %s: %s and %s", d.byte, d.mask, d.device,
                          d.combines ? "combine" : "dispatch", sy_status_name(d.status[0]),
@@ -236,8 +234,7 @@ TEST(memory_that_is_not_there)
                                .combines = damages[i].combines,
                                .of = &m,
                                .seal = seal};
-            struct team team = {.way = &shared, .mesh = {1, 2}, .work = send_damaged, .user = &d};
-            run_team(&team);
+            run_team(&(struct team){.way = &shared, .mesh = {1, 2}, .work = send_damaged, .user = &d});
         }
         mesh_case_free(&m);
     }

@@ -28,8 +28,7 @@ static void run_on_meshes(const struct way *way,
     for (size_t i = 0; i < COUNT_OF(meshes); i++) {
         if (!test_third(i + 2 * (size_t)(way - ways)))
             continue;
-        struct team team = {.way = way, .work = work, .mesh = meshes[i]};
-        run_team(&team);
+        run_team(&(struct team){.way = way, .work = work, .mesh = meshes[i]});
     }
 }
 
@@ -115,8 +114,7 @@ TEST(bytes_on_the_wire)
     static const int by_message[] = {0, 2, 3, 4};
     for (size_t w = 0; w < COUNT_OF(by_message); w++)
         for (size_t i = 0; i < COUNT_OF(meshes); i++) {
-            struct team team = {.way = &ways[by_message[w]], .mesh = meshes[i], .work = count_bytes};
-            run_team(&team);
+            run_team(&(struct team){.way = &ways[by_message[w]], .mesh = meshes[i], .work = count_bytes});
         }
 }
 
@@ -148,8 +146,7 @@ static bool cut_messages(struct team *team, int device, sy_ctx *ctx, sy_comm *co
 TEST(messages_are_cut)
 {
     for (int w = 0; w < 5; w += 4) {
-        struct team team = {.way = &ways[w], .mesh = {1, 2}, .work = cut_messages};
-        run_team(&team);
+        run_team(&(struct team){.way = &ways[w], .mesh = {1, 2}, .work = cut_messages});
     }
 }
 
@@ -280,8 +277,7 @@ static bool lose_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *com
 TEST(sharing_ends)
 {
     for (int kind = 0; kind < 3; kind++) { /* dispatch, slots, sum */
-        struct team team = {.way = &ways[1], .mesh = {1, 2}, .work = lose_memory, .kind = kind};
-        run_team(&team);
+        run_team(&(struct team){.way = &ways[1], .mesh = {1, 2}, .work = lose_memory, .kind = kind});
     }
 }
 
@@ -298,8 +294,7 @@ static bool describe(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, 
 TEST(comms_describe_themselves)
 {
     for (size_t w = 0; w < COUNT_OF(ways); w++) {
-        struct team team = {.way = &ways[w], .mesh = {2, 2}, .work = describe};
-        run_team(&team);
+        run_team(&(struct team){.way = &ways[w], .mesh = {2, 2}, .work = describe});
     }
 }
 

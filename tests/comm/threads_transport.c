@@ -134,7 +134,6 @@ static sy_status failed(struct endpoint *e, const char *sentence)
 /* Called with the lock held at the beginning of every call. */
 static sy_status count_call(struct endpoint *e)
 {
-    e->count.calls++;
     if (e->fail_at > 0 && --e->fail_at == 0)
         return failed(e, "the thread was told to fail");
     if (e->hub->broken)
@@ -213,7 +212,6 @@ static sy_status begin_gather(void *self, int channel, sy_axis axis, const void 
         t->n_positions = n;
         for (int q = 0; q < n; q++)
             t->counts[q] = counts ? counts[q] : bytes;
-        e->count.gathers[channel]++;
     }
     pthread_mutex_unlock(&e->hub->lock);
     return status;
@@ -453,7 +451,6 @@ static sy_status share(void *self, size_t bytes, unsigned char token[SY_SHARE_TO
         s->next = e->segments;
         e->segments = s;
         memcpy(token, &m, sizeof m);
-        e->count.shared += (int64_t)bytes;
         *segment = s;
     }
     pthread_mutex_unlock(&e->hub->lock);

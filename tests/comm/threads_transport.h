@@ -20,12 +20,9 @@ struct threads_options {
 
 /* What one device did. */
 struct threads_counters {
-    int calls;                       /* of gather, exchange, share, attach and test */
-    int64_t gathers[SY_N_CHANNELS];  /* begun */
     int64_t gathered[SY_N_CHANNELS]; /* bytes that came from others */
     int64_t sent, received;          /* bytes of rows */
     int64_t messages, longest;       /* sent; bytes of the longest */
-    int64_t shared;                  /* bytes asked for */
 };
 
 struct threads_hub;

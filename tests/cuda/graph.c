@@ -387,6 +387,13 @@ static void move(sy_ctx *ctx, struct test_call *c, void *there[TEST_CALL_TENSORS
     }
 }
 
+static void give_back(sy_ctx *ctx, struct test_call *c, void *there[TEST_CALL_TENSORS])
+{
+    for (int i = 0; i < c->count; i++)
+        sy_device_free(ctx, there[i]);
+    test_call_free(c);
+}
+
 static void copy(sy_ctx *ctx, struct test_call *c, void *there[TEST_CALL_TENSORS], bool back)
 {
     for (int i = 0; i < c->count; i++) {
@@ -425,9 +432,7 @@ static void an_operator_can_be_captured(void **state)
     copy(ctx, &call, there, true);
     test_call_expect_equal(&call, &want);
     syi_graph_free(ctx, graph);
-    for (int i = 0; i < call.count; i++)
-        sy_device_free(ctx, there[i]);
-    test_call_free(&call);
+    give_back(ctx, &call, there);
     test_call_free(&want);
     sy_ctx_destroy(cpu);
     sy_ctx_destroy(ctx);
@@ -481,12 +486,10 @@ static void an_operator_is_skipped_after_a_fault(void **state)
     copy(ctx, &call, there, true);
     test_call_expect_untouched(&call);
     syi_graph_free(ctx, graph);
-    for (int i = 0; i < call.count; i++)
-        sy_device_free(ctx, there[i]);
+    give_back(ctx, &call, there);
     sy_device_free(ctx, slots);
     sy_device_free(ctx, scratch);
     free(garbage);
-    test_call_free(&call);
     sy_ctx_destroy(ctx);
 }
 
@@ -520,9 +523,7 @@ TEST(a_graph_keeps_its_scratch_memory)
         before + (is_emulated() ? 2 : 0)); /* memory is taken, with a note of the old, and none given back */
     many(&w, 7, 3);
     assert_string_equal(w.problem, "");
-    for (int i = 0; i < large.count; i++)
-        sy_device_free(w.ctx, there[i]);
-    test_call_free(&large);
+    give_back(w.ctx, &large, there);
     twin_close(&w);
 }
 
@@ -547,9 +548,7 @@ TEST(a_capture_may_take_memory)
     many(&w, 9, 3);
     assert_string_equal(w.problem, "");
     expect_status(w.ctx, sy_ctx_sync(w.ctx), SY_OK);
-    for (int i = 0; i < large.count; i++)
-        sy_device_free(w.ctx, there[i]);
-    test_call_free(&large);
+    give_back(w.ctx, &large, there);
     twin_close(&w);
 }
 

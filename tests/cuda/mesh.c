@@ -97,15 +97,11 @@ static void calls_take_no_memory_and_do_not_wait(struct twin *w)
 
 static sy_status dispatch_by_device(struct side *s)
 {
-    const int64_t shape[] = {E, D};
-    DLTensor mapping = sy_tensor(s->mapping_there, SY_U16, 2, shape);
+    DLTensor mapping = side_mapping(s, 0);
+    mapping.data = s->mapping_there;
     mapping.device = (DLDevice){kDLCUDA, s->of.ordinal};
-    return sy_all_to_all_dispatch(s->ctx, s->comm,
-                                  &(sy_all_to_all_dispatch_args){.input = s->tensor[INPUT],
-                                                                 .expert_indices = s->tensor[CHOSEN2],
-                                                                 .expert_mapping = &mapping,
-                                                                 .cluster_axis = SY_AXIS_0,
-                                                                 .tokens = s->tensor[ROWS2]});
+    const sy_all_to_all_dispatch_args args = side_padded(s, &mapping);
+    return sy_all_to_all_dispatch(s->ctx, s->comm, &args);
 }
 
 /* The host reads it, which a capture rejects. */
@@ -165,17 +161,9 @@ static void a_routing_of_a_device_stays_there(struct twin *w)
 
 static sy_status start(struct side *s, sy_request **request)
 {
-    const int64_t shape[] = {E, D};
-    DLTensor(*const t)[D] = s->tensor;
-    const DLTensor mapping = sy_tensor(s->mapping[0], SY_U16, 2, shape);
-    return sy_all_to_all_dispatch_start(s->ctx, s->comm,
-                                        &(sy_all_to_all_dispatch_args){.input = t[INPUT],
-                                                                       .expert_indices = t[CHOSEN2],
-                                                                       .expert_mapping = &mapping,
-                                                                       .cluster_axis = SY_AXIS_0,
-                                                                       .tokens = t[ROWS2],
-                                                                       .present = t[PRESENT]},
-                                        request);
+    const DLTensor mapping = side_mapping(s, 0);
+    const sy_all_to_all_dispatch_args args = side_padded(s, &mapping);
+    return sy_all_to_all_dispatch_start(s->ctx, s->comm, &args, request);
 }
 
 /* It is queued; a test asks an event, a wait waits for it, and both return the fault of the call. */
@@ -324,25 +312,13 @@ static sy_status run_by_host(struct side *s)
 {
     enum { MANY = 3200 };
     static uint16_t many[MANY][D];
-    const int64_t shape[] = {MANY, D};
-    DLTensor(*const t)[D] = s->tensor;
+    int64_t shape[] = {MANY, D};
     memcpy(many, s->mapping[0], sizeof s->mapping[0]);
     const DLTensor mapping = sy_tensor(many, SY_U16, 2, shape);
-    const sy_status st = sy_all_to_all_dispatch(s->ctx, s->comm,
-                                                &(sy_all_to_all_dispatch_args){.input = t[INPUT],
-                                                                               .expert_indices = t[CHOSEN2],
-                                                                               .expert_mapping = &mapping,
-                                                                               .cluster_axis = SY_AXIS_0,
-                                                                               .tokens = t[ROWS2],
-                                                                               .present = t[PRESENT]});
-    return st != SY_OK ? st
-                       : sy_all_to_all_combine(s->ctx, s->comm,
-                                               &(sy_all_to_all_combine_args){.input = t[RESULTS2],
-                                                                             .expert_metadata = t[TABLE],
-                                                                             .expert_mapping = &mapping,
-                                                                             .cluster_axis = SY_AXIS_0,
-                                                                             .output = t[SLOTS],
-                                                                             .written = t[WRITTEN]});
+    const sy_all_to_all_dispatch_args there = side_padded(s, &mapping);
+    const sy_all_to_all_combine_args home = side_slots(s, &mapping);
+    const sy_status st = sy_all_to_all_dispatch(s->ctx, s->comm, &there);
+    return st != SY_OK ? st : sy_all_to_all_combine(s->ctx, s->comm, &home);
 }
 
 /* The n-th step of a kind fails, for every n until none is left: the call says so, and the next is right. */
@@ -387,13 +363,8 @@ TEST(what_fails_is_reported)
 /* After a combine whose table may have an expert that is not there. */
 static sy_status combine_and_dispatch(struct side *s)
 {
-    const int64_t shape[] = {E, D};
-    const DLTensor mapping = sy_tensor(s->mapping[0], SY_U16, 2, shape);
-    const sy_all_to_all_combine_args args = {.input = s->tensor[RESULTS2],
-                                             .expert_metadata = s->tensor[TABLE],
-                                             .expert_mapping = &mapping,
-                                             .cluster_axis = SY_AXIS_0,
-                                             .output = s->tensor[SLOTS]};
+    const DLTensor mapping = side_mapping(s, 0);
+    const sy_all_to_all_combine_args args = side_slots(s, &mapping);
     expect_status(s->ctx, sy_all_to_all_combine(s->ctx, s->comm, &args), SY_OK);
     return side_dispatch(s, s->routing[0]);
 }

@@ -52,7 +52,7 @@ static const struct described fields[N_FIELDS] = {
 void side_open(struct side *s, sy_ctx *ctx, int ordinal)
 {
     struct described all[N_FIELDS * D];
-    *s = (struct side){.ctx = ctx};
+    *s = (struct side){.ctx = ctx, .mapping_shape = {E, D}};
     for (int e = 0; e < E; e++)
         for (int d = 0; d < D; d++) {
             s->mapping[0][e][d] = (uint16_t)hosts(e, d);
@@ -87,11 +87,35 @@ void side_close(struct side *s)
     sy_ctx_destroy(s->ctx);
 }
 
+DLTensor side_mapping(struct side *s, int i)
+{
+    return sy_tensor(s->mapping[i], SY_U16, 2, s->mapping_shape);
+}
+
+sy_all_to_all_dispatch_args side_padded(const struct side *s, const DLTensor *mapping)
+{
+    return (sy_all_to_all_dispatch_args){.input = s->tensor[INPUT],
+                                         .expert_indices = s->tensor[CHOSEN2],
+                                         .expert_mapping = mapping,
+                                         .cluster_axis = SY_AXIS_0,
+                                         .tokens = s->tensor[ROWS2],
+                                         .present = s->tensor[PRESENT]};
+}
+
+sy_all_to_all_combine_args side_slots(const struct side *s, const DLTensor *mapping)
+{
+    return (sy_all_to_all_combine_args){.input = s->tensor[RESULTS2],
+                                        .expert_metadata = s->tensor[TABLE],
+                                        .expert_mapping = mapping,
+                                        .cluster_axis = SY_AXIS_0,
+                                        .output = s->tensor[SLOTS],
+                                        .written = s->tensor[WRITTEN]};
+}
+
 sy_status side_dispatch(struct side *s, sy_routing *routing)
 {
-    const int64_t shape[] = {E, D};
     DLTensor(*const t)[D] = s->tensor;
-    const DLTensor mapping = sy_tensor(s->mapping[0], SY_U16, 2, shape);
+    const DLTensor mapping = side_mapping(s, 0);
     return sy_all_to_all_dispatch(s->ctx, s->comm,
                                   &(sy_all_to_all_dispatch_args){.input = t[INPUT],
                                                                  .expert_indices = t[CHOSEN],
@@ -121,10 +145,11 @@ sy_status side_combine(struct side *s, const sy_routing *routing)
 
 sy_status side_run(struct side *s)
 {
-    const int64_t shape[] = {E, D};
     DLTensor(*const t)[D] = s->tensor;
-    const DLTensor mapping = sy_tensor(s->mapping[0], SY_U16, 2, shape),
-                   single = sy_tensor(s->mapping[1], SY_U16, 2, shape);
+    const DLTensor mapping = side_mapping(s, 0), single = side_mapping(s, 1);
+    sy_all_to_all_dispatch_args padded = side_padded(s, &mapping);
+    const sy_all_to_all_combine_args slots = side_slots(s, &mapping);
+    padded.strict_unique = true;
     sy_status st = side_dispatch(s, s->routing[0]);
     if (st == SY_OK)
         st = side_combine(s, s->routing[0]);
@@ -151,22 +176,9 @@ sy_status side_run(struct side *s)
                                                                  .routing = s->routing[1],
                                                                  .output = t[REDUCED]});
     if (st == SY_OK)
-        st = sy_all_to_all_dispatch(s->ctx, s->comm,
-                                    &(sy_all_to_all_dispatch_args){.input = t[INPUT],
-                                                                   .expert_indices = t[CHOSEN2],
-                                                                   .expert_mapping = &mapping,
-                                                                   .cluster_axis = SY_AXIS_0,
-                                                                   .strict_unique = true,
-                                                                   .tokens = t[ROWS2],
-                                                                   .present = t[PRESENT]});
+        st = sy_all_to_all_dispatch(s->ctx, s->comm, &padded);
     if (st == SY_OK)
-        st = sy_all_to_all_combine(s->ctx, s->comm,
-                                   &(sy_all_to_all_combine_args){.input = t[RESULTS2],
-                                                                 .expert_metadata = t[TABLE],
-                                                                 .expert_mapping = &mapping,
-                                                                 .cluster_axis = SY_AXIS_0,
-                                                                 .output = t[SLOTS],
-                                                                 .written = t[WRITTEN]});
+        st = sy_all_to_all_combine(s->ctx, s->comm, &slots);
     return st;
 }
 

@@ -50,6 +50,7 @@ struct side {
     DLTensor (*tensor)[D]; /* [N_FIELDS], in `of`; the inputs have the first bytes */
     int64_t (*shape)[D][3];
     size_t inputs;
+    int64_t mapping_shape[2];
     uint16_t mapping[2][E][D]; /* always in CPU memory; the second has one holder for each expert */
     void *mapping_there;       /* the first on the device, for one of the tests */
 };
@@ -61,6 +62,11 @@ void side_close(struct side *s);
 /* EXPERT, and sums along a routing. */
 sy_status side_dispatch(struct side *s, sy_routing *routing);
 sy_status side_combine(struct side *s, const sy_routing *routing);
+
+/* PADDED, and slots by a table of their own. */
+sy_all_to_all_dispatch_args side_padded(const struct side *s, const DLTensor *mapping);
+sy_all_to_all_combine_args side_slots(const struct side *s, const DLTensor *mapping);
+DLTensor side_mapping(struct side *s, int i); /* its memory and shape are those of the side */
 
 /* Three round trips: EXPERT and sums along its routing; PACKED with too few rows for all choices, and rows of local_reduce; PADDED, and
    slots by a table of their own. */

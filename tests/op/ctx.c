@@ -146,69 +146,31 @@ TEST(versions)
 
 /* ---- Sentence and fault ------------------------------------------------------------------------------------- */
 
-static bool is_optional(const char *op, const char *name)
-{
-    const sy_op_info *info = sy_op_find(op);
-    for (int i = 0; i < info->n_tensors; i++)
-        if (strcmp(sy_op_field(info, i)->name, name) == 0)
-            return sy_op_field(info, i)->flags & SY_FIELD_OPTIONAL;
-    return true;
-}
-
-TEST(success_clears_sentence_and_fault)
-{
-    struct test_call call;
-    sy_fault fault;
-    sy_ctx *ctx = test_ctx(1, NULL);
-    for (int i = 0; i < TEST_CALLS; i++) {
-        test_call_make(&call, i, false);
-        int k = 0;
-        while (k < call.count && is_optional(call.op, call.names[k]))
-            k++;
-        if (k == call.count) {
-            test_call_free(&call);
-            continue;
-        }
-        const DLTensor *kept = *call.fields[k];
-        *call.fields[k] = NULL;
-        expect_status(ctx, test_call_run(ctx, &call), SY_ERR_NULL);
-        assert_string_not_equal(sy_ctx_error(ctx), "");
-        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
-        assert_int_equal(fault.status, SY_ERR_NULL);
-        assert_int_equal(fault.code, SY_FAULT_NULL_POINTER);
-        *call.fields[k] = kept;
-        expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-        assert_string_equal(sy_ctx_error(ctx), "");
-        assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
-        assert_string_equal(fault.argument, "");
-        fault.argument = NULL;
-        const sy_fault zero = {0};
-        assert_int_equal(fault.status, zero.status);
-        assert_int_equal(fault.code, zero.code);
-        assert_true(fault.batch == 0 && fault.position == 0 && fault.value == 0 && fault.limit == 0);
-        test_call_free(&call);
-    }
-    sy_ctx_destroy(ctx);
-}
-
 static int permute(void)
 {
     return sy_op_find("moe_permute")->number;
 }
 
-/* A good query after a rejected call is a success too. */
-TEST(query_clears_the_sentence)
+/* A good query after a rejected call is a success too. tests/case has calls. */
+TEST(query_clears_sentence_and_fault)
 {
     struct test_call call;
     sy_query query;
+    sy_fault fault;
     sy_ctx *ctx = test_ctx(1, NULL);
     test_call_make(&call, permute(), false);
     const int64_t rows = call.args.permute.num_out_tokens;
     call.args.permute.num_out_tokens = -1;
     expect_status(ctx, test_call_run(ctx, &call), SY_ERR_VALUE);
+    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+    assert_int_equal(fault.status, SY_ERR_VALUE);
     call.args.permute.num_out_tokens = rows;
     expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
     assert_string_equal(sy_ctx_error(ctx), "");
+    expect_fault(ctx, SY_FAULT_NONE, 0, 0, 0, 0);
+    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
+    assert_int_equal(fault.status, SY_OK);
+    assert_string_equal(fault.argument, "");
     test_call_free(&call);
     sy_ctx_destroy(ctx);
 }
@@ -503,9 +465,8 @@ TEST_GROUP(ctx)
         cmocka_unit_test(status_names),
         cmocka_unit_test(fault_names),
         cmocka_unit_test(versions),
-        cmocka_unit_test(success_clears_sentence_and_fault),
         cmocka_unit_test(fault_is_filled_to_the_callers_size),
-        cmocka_unit_test(query_clears_the_sentence),
+        cmocka_unit_test(query_clears_sentence_and_fault),
         cmocka_unit_test(some_operator_needs_workspace),
         cmocka_unit_test(all_that_was_lent_counts),
         cmocka_unit_test(rejected_workspace),

@@ -3,22 +3,12 @@
 
 function(switchyard_layer layer)
     set(target switchyard_${layer})
-    file(GLOB sources CONFIGURE_DEPENDS compat/${layer}/*.c)
-    add_library(${target}_objects OBJECT ${sources})
-    switchyard_defaults(${target}_objects)
-    target_compile_options(${target}_objects PRIVATE ${switchyard_strict_warnings})
-    target_include_directories(${target}_objects PRIVATE compat/${layer}/include include)
-
-    add_library(${target} SHARED $<TARGET_OBJECTS:${target}_objects>)
-    add_library(switchyard::${layer} ALIAS ${target})
-    set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C EXPORT_NAME ${layer}
-                          SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH "$ORIGIN")
+    switchyard_beside(${layer} compat/${layer})
+    target_include_directories(${target}_objects PRIVATE compat/${layer}/include)
     # A folder of its own, so that these headers do not clash with the vendor's.
     target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/compat/${layer}/include>
                                                 $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/switchyard/${layer}>)
     target_link_libraries(${target} PRIVATE switchyard)
-    switchyard_link_hardening(${target})
-    switchyard_export_only(${target} compat/${layer}/${target}.map)
     set(switchyard_layers ${switchyard_layers} ${layer} PARENT_SCOPE)
     set(switchyard_${layer}_vendor ${ARGN} PARENT_SCOPE)
 endfunction()

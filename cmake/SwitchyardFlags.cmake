@@ -90,3 +90,26 @@ function(switchyard_embed sources file name header)
                                -D HEADER=${header} -P ${script})
     set(${sources} ${${sources}} ${source} PARENT_SCOPE)
 endfunction()
+
+# A library beside the library, switchyard_<name>: it uses the public headers and symbols, nothing inside. Its objects are linked with
+# the libraries of ARGN, which its users see too. The version script is <folder>/switchyard_<name>.map.
+function(switchyard_beside name folder)
+    set(target switchyard_${name})
+    file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.c)
+    set(common "")
+    if(folder MATCHES "^transports/")
+        file(GLOB common CONFIGURE_DEPENDS transports/common/*.c)
+    endif()
+    add_library(${target}_objects OBJECT ${common} ${sources})
+    switchyard_defaults(${target}_objects)
+    target_compile_options(${target}_objects PRIVATE ${switchyard_strict_warnings})
+    target_include_directories(${target}_objects PRIVATE include)
+    target_link_libraries(${target}_objects PRIVATE ${ARGN})
+
+    add_library(${target} SHARED $<TARGET_OBJECTS:${target}_objects>)
+    add_library(switchyard::${name} ALIAS ${target})
+    set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C EXPORT_NAME ${name}
+                          SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH "$ORIGIN")
+    switchyard_link_hardening(${target})
+    switchyard_export_only(${target} ${folder}/${target}.map)
+endfunction()

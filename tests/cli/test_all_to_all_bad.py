@@ -1,6 +1,7 @@
 """What all_to_all_dispatch and all_to_all_combine reject of files and options, one of each kind (tests/case has all of them):
 in one process, and for a part of it in several, with the same status and the same sentence, said once. Wrong usage of the
 command line around them."""
+import functools
 import os
 import shutil
 import unittest
@@ -10,6 +11,8 @@ from st import CLI, Tensor, encode, main, tensor
 
 DISPATCH, COMBINE = "all_to_all_dispatch", "all_to_all_combine"
 HOSTS = [[0], [0], [1], [1]]
+RUN = ["run", DISPATCH, "in.safetensors", "out.safetensors"]
+GOOD_LINE = [*RUN, "--mesh", "1x2"]
 
 GOOD = {
     DISPATCH: {"input": tensor("F32", [[[[[1, 2], [3, 4]]]], [[[[5, 6], [7, 8]]]]]),
@@ -65,21 +68,21 @@ MESHES = [("0x2", "mesh.rows is 0, want"), ("-1x2", "mesh.rows is -1, want"), ("
 
 
 class Rejected(MeshTest):
-    def test_files_and_options(self):
-        for op, change, options, status, says, _ in REJECTED:
+    def each(self, calls, rejected):
+        for op, change, options, status, says, _ in calls:
             with self.subTest(f"{op} {list(change)} {options} {says}"):
                 tensors = {n: t for n, t in dict(GOOD[op], **change).items() if t}
-                self.rejected(op, tensors, "--mesh", "1x2", *options, status="SY_ERR_" + status, says=says)
+                rejected(op, tensors, "--mesh", "1x2", *options, status="SY_ERR_" + status, says=says)
+
+    def test_files_and_options(self):
+        self.each(REJECTED, self.rejected)
 
     @needs_mpi
     def test_the_same_in_several_processes(self):
         """A third of them in `make test`, the others in `make test-all`: each starts MPI."""
         several, length = [rejected for rejected in REJECTED if rejected[5]], os.environ.get("SWITCHYARD_TESTS")
-        for op, change, options, status, says, _ in [rejected for i, rejected in enumerate(several)
-                                                     if length == "full" or (i % 3 == 0) != (length == "more")]:
-            with self.subTest(f"{op} {list(change)} {options} {says}"):
-                tensors = {n: t for n, t in dict(GOOD[op], **change).items() if t}
-                self.rejected_everywhere(2, op, tensors, "--mesh", "1x2", *options, status="SY_ERR_" + status, says=says)
+        self.each([rejected for i, rejected in enumerate(several) if length == "full" or (i % 3 == 0) != (length == "more")],
+                  functools.partial(self.rejected_everywhere, 2))
 
     def test_the_good_ones_are_good(self):
         for op, tensors in GOOD.items():
@@ -97,9 +100,9 @@ class Rejected(MeshTest):
     @needs_mpi
     def test_as_many_processes_as_devices(self):
         self.write("in.safetensors", encode(GOOD[DISPATCH]))
-        done = self.mpirun(3, "run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2")
+        done = self.mpirun(3, *GOOD_LINE)
         self.assertEqual(done.returncode, 1, done.stderr)
-        lines = [line for line in done.stderr.splitlines() if line.startswith("switchyard:")]
+        lines = self.said(done)
         self.assertEqual(len(lines), 1, done.stderr)
         self.assertRegex(lines[0], r"^switchyard: all_to_all_dispatch: SY_ERR_COMM: .*\b3 processes, want 2\b")
         self.assertEqual(os.listdir(self.folder), ["in.safetensors"])
@@ -146,15 +149,15 @@ class Usage(MeshTest):
 
     def said_once(self, done, says):
         self.assertEqual(done.returncode, 2, done.stderr)
-        lines = [line for line in done.stderr.splitlines() if line.startswith("switchyard:")]
+        lines = self.said(done)
         self.assertEqual(len(lines), 1, done.stderr)
         self.assertIn(says, lines[0])
 
     @needs_mpi
     def test_once_in_several_processes(self):
-        self.said_once(self.mpirun(3, "run", DISPATCH, "in.safetensors", "out.safetensors"), "in.safetensors: ")
+        self.said_once(self.mpirun(3, *RUN), "in.safetensors: ")
         self.write("in.safetensors", encode(GOOD[DISPATCH]))
-        self.said_once(self.mpirun(3, "run", DISPATCH, "in.safetensors", "out.safetensors"), "needs --mesh")
+        self.said_once(self.mpirun(3, *RUN), "needs --mesh")
         self.said_once(self.mpirun(2, "run", DISPATCH, "in.safetensors", "nowhere/out.safetensors", "--mesh", "1x2"), "nowhere/")
         done = self.mpirun(2, "run", DISPATCH, "--help")
         self.assertEqual((done.returncode, done.stdout.count("Usage:")), (0, 1), done.stderr)
@@ -166,17 +169,17 @@ class Usage(MeshTest):
         os.mkdir(self.path("elsewhere"))
         script = self.write("go", b'#!/bin/sh\n[ "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" = 1 ] && cd elsewhere\nexec "$@"\n')
         os.chmod(script, 0o755)
-        done = self.mpirun(2, CLI, "run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2", program=script)
+        done = self.mpirun(2, CLI, *GOOD_LINE, program=script)
         self.said_once(done, "switchyard: rank 1: in.safetensors: ")
 
     # The arguments of one process, its exit code, what is said; {rank} is "" for the first and "rank 1: " for the second.
     ONE_IS_WRONG = (
-        (["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "0x2"], 1,
+        ([*RUN, "--mesh", "0x2"], 1,
          f"{{rank}}{DISPATCH}: SY_ERR_VALUE: mesh.rows is 0, want 1 to 65536"),
-        (["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "two"], 2, "{rank}--mesh is two, want rows x columns"),
-        (["run", DISPATCH, "in.safetensors", "out.safetensors"], 2, f"{{rank}}{DISPATCH} needs --mesh"),
+        ([*RUN, "--mesh", "two"], 2, "{rank}--mesh is two, want rows x columns"),
+        (RUN, 2, f"{{rank}}{DISPATCH} needs --mesh"),
         (["run", DISPATCH, "nowhere", "out.safetensors", "--mesh", "1x2"], 2, "{rank}nowhere: cannot be opened"),
-        (["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2", "--isa", "x"], 2, "{rank}isa is x"),
+        ([*RUN, "--mesh", "1x2", "--isa", "x"], 2, "{rank}isa is x"),
         (["run", "--top", DISPATCH, "in.safetensors", "out.safetensors"], 2, "{rank}--top must follow the operator name"),
         (["run", "dispatch", "in.safetensors", "out.safetensors", "--mesh", "1x2"], 2, "unknown operator dispatch"),
         (["rum", DISPATCH], 2, "unknown command rum"),
@@ -186,9 +189,8 @@ class Usage(MeshTest):
     def test_one_process_with_a_wrong_line(self):
         """The others end too, with its exit code, and what it says is said once."""
         self.write("in.safetensors", encode(GOOD[DISPATCH]))
-        good = ["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2"]
         for line, code, says in self.ONE_IS_WRONG:
-            for rank, lines in enumerate(((line, good), (good, line))):
+            for rank, lines in enumerate(((line, GOOD_LINE), (GOOD_LINE, line))):
                 with self.subTest(rank=rank, line=line):
                     self.one_ends_all(self.mpirun_lines(*lines), code, says.format(rank=f"rank {rank}: " if rank else ""))
                     self.assertEqual(os.listdir(self.folder), ["in.safetensors"])
@@ -196,21 +198,20 @@ class Usage(MeshTest):
     @needs_mpi
     def test_processes_that_run_different_things(self):
         self.write("in.safetensors", encode(GOOD[DISPATCH]))
-        good = ["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2"]
         combine = ["run", COMBINE, "in.safetensors", "out.safetensors", "--mesh", "1x2"]
-        for lines, says in (((good, ["run", DISPATCH, "--help"]), f"rank 1: this line runs nothing, want {DISPATCH} as in rank 0"),
-                            ((["demo", "-h"], good), f"rank 1: this line runs {DISPATCH}, want nothing as in rank 0"),
-                            ((good, ["demo"]), f"rank 1: this line runs demo, want {DISPATCH} as in rank 0"),
+        for lines, says in (((GOOD_LINE, ["run", DISPATCH, "--help"]), f"rank 1: this line runs nothing, want {DISPATCH} as in rank 0"),
+                            ((["demo", "-h"], GOOD_LINE), f"rank 1: this line runs {DISPATCH}, want nothing as in rank 0"),
+                            ((GOOD_LINE, ["demo"]), f"rank 1: this line runs demo, want {DISPATCH} as in rank 0"),
                             ((["bench", "all_to_all", "--quick"], ["demo"]), "rank 1: this line runs demo, want bench as in rank 0"),
                             ((["demo"], ["demo", "--frob"]), "rank 1: demo has no option --frob"),
                             ((["bench", "all_to_all", "--frob"], ["bench", "all_to_all"]), "between processes bench has no option --frob")):
             with self.subTest(lines=lines):
                 self.one_ends_all(self.mpirun_lines(*lines), 2, says)
-        self.one_ends_all(self.mpirun_lines(good, combine), 2, "rank 1: in.safetensors: all_to_all_combine takes no tensor")
+        self.one_ends_all(self.mpirun_lines(GOOD_LINE, combine), 2, "rank 1: in.safetensors: all_to_all_combine takes no tensor")
         self.assertEqual(os.listdir(self.folder), ["in.safetensors"])
 
     def one_ends_all(self, done, code, says):
-        lines = [line for line in done.stderr.splitlines() if line.startswith("switchyard:")]
+        lines = self.said(done)
         self.assertNotIn("hung", done.stderr)
         self.assertEqual((done.returncode, len(lines)), (code, 1), done.stderr)
         self.assertTrue(lines[0].startswith(f"switchyard: {says}"), lines[0])
@@ -220,10 +221,9 @@ class Usage(MeshTest):
         shutil.copy(CLI, self.path("switchyard"))
         libraries = {"LD_LIBRARY_PATH": os.path.dirname(CLI)}
         self.write("in.safetensors", encode(GOOD[DISPATCH]))
-        line = ["run", DISPATCH, "in.safetensors", "out.safetensors", "--mesh", "1x2"]
         for variable in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK"):
             for rank, says in (("0", "switchyard: this build has no MPI: there is no switchyard-mpi beside this program\n"), ("1", "")):
-                done = self.cli(*line, env={variable: rank, **libraries}, program=self.path("switchyard"))
+                done = self.cli(*GOOD_LINE, env={variable: rank, **libraries}, program=self.path("switchyard"))
                 self.assertEqual((done.returncode, done.stderr), (2, says))
         done = self.cli("--version", env={"PMI_RANK": "0", **libraries}, program=self.path("switchyard"))
         self.assertEqual(done.returncode, 0)

@@ -82,7 +82,7 @@ class Call:
         return grads or self.number("lists") or self.number("array") or self.numbers.get("experts") == "0"
 
     def given(self) -> Any:
-        tensors: dict[str, Any] = dict.fromkeys(OPS[self.op][0].split())
+        tensors = dict.fromkeys(OPS[self.op][0].split())
         for (out, name), field in self.fields.items():
             if not out:
                 tensors[name] = tensor_of(field, self.alternative)

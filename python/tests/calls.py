@@ -47,7 +47,7 @@ def numbers_of(dtype: str, *shape: int) -> Any:
 
 def every() -> Iterator[tuple[str, Case]]:
     """Examples in which an operator has an array, a type of one or a flag that none before it had; with names."""
-    seen: set[tuple[str, ...]] = set()
+    seen = set()
     for example, alternative in CASES:
         if example.status is not None or not example.inferred:
             continue

@@ -171,14 +171,6 @@ E8 = replace(
     results=[[[[11, ANY], [ANY, 22]], [[ANY, ANY], [ANY, 88]]], [[[11, ANY], [ANY, 22]], [[ANY, ANY], [42, ANY]]]],
     output=[[[[11, 0]], [[0, 0]]], [[[42, 88]], [[0, 22]]]],
 )
-E9_FIRST = replace(
-    E8,
-    options={"replica": "first"},
-    tokens=[[[[11, 0], [0, 22]]], [[[0, 0], [21, 0]]]],
-    present=[[1, 0, 0, 1], [0, 0, 1, 0]],
-    rows_to=[[1, 0], [1, 1]],
-    results=[[[[11, ANY], [ANY, 22]], [[ANY, ANY], [ANY, 88]]], [[[ANY, ANY], [ANY, ANY]], [[ANY, ANY], [42, ANY]]]],
-)
 E9 = replace(
     E8,
     options={"replica": "round_robin"},
@@ -198,7 +190,6 @@ EXAMPLES = {
     "E7": E7,
     "E7 flat": E7_FLAT,
     "E8": E8,
-    "E9 first": E9_FIRST,
     "E9 in turn": E9,
     "E9 by a hash": replace(E9, options={"replica": "hash"}),
     "E9 balanced": replace(E9, options={"replica": "balanced"}),

@@ -125,10 +125,8 @@ def test_the_description_is_that_of_the_struct(name: str) -> None:
 
 def test_formats_are_those_of_c() -> None:
     told = re.search(r"A format by name:(.*?)Returns", HEADER, re.S)
-    assert told is not None
     assert [word for word in _binding.words("kv_gather", "format") if word] == re.findall(r'"(\w+)"', told[1])
     told = re.search(r"Formats by name, sy_row_format_named.*?same bits as\n(.*?)A format of the caller", HEADER, re.S)
-    assert told is not None
     names = [name for line in re.findall(r"^ \*   (\w+(?:, \w+)?)", told[1], re.M) for name in line.split(", ")]
     assert [word for word in _binding.words("quantize_rows", "format") if word] == names
     rows = [word for word in _binding.words("moe_permute", "row_format") if word]

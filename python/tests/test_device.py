@@ -45,7 +45,7 @@ class There:
 
     def __init__(self, array: Any) -> None:
         self.tensor = core.device_empty(0, array.shape, array.dtype.name)
-        self.streams: list[Any] = []
+        self.streams = []
         assert core.copy(self.tensor, raw(array)) == 0
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -117,7 +117,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 class Old(Described):
     """Knows no streams."""
 
-    def __dlpack__(self) -> Any:  # type: ignore[override]
+    def __dlpack__(self) -> Any:
         return self.tensor.__dlpack__()
 
 
@@ -308,7 +308,7 @@ def test_several_caches() -> None:
 def test_threads_take_turns() -> None:
     """All use one context; each gets the sentence of some call that was wrong, and no other thread gets that too."""
     switchyard.configure(synchronous=True)
-    found: list[list[str]] = [[] for _ in range(4)]
+    found = [[] for _ in range(4)]
 
     def work(i: int) -> None:
         for _ in range(20):

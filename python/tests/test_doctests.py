@@ -44,7 +44,7 @@ def examples() -> Iterator[Any]:
 
 @pytest.mark.parametrize("example", list(examples()))
 def test_example(example: doctest.DocTest) -> None:
-    said: list[str] = []
+    said = []
     result = doctest.DocTestRunner(verbose=False).run(example, out=said.append)
     assert result.attempted > 0
     assert result.failed == 0, "".join(said)

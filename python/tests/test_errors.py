@@ -341,7 +341,7 @@ def test_flags_are_booleans_and_numbers_are_not(name: str, way: str) -> None:
     operator = function_of(name).__globals__["operator"]
     kinds = {field.parameter: "number" if field.per_row else field.kind for field in operator.given}
     kinds |= {asked: "bool" for asked in operator.asks if asked not in ("rows", "dtype")}
-    wrongs: dict[str, list[Any]] = {kind: [True] for kind in ("int", "i64", "u32", "u64", "f32", "f64")}
+    wrongs = {kind: [True] for kind in ("int", "i64", "u32", "u64", "f32", "f64")}
     wrongs |= {"bool": [1, 0, "no", None], "number": [True, np.bool_(False), [True]]}
     with context:
         for field, value in ((f, v) for f, kind in kinds.items() for v in wrongs.get(kind, ())):

@@ -34,7 +34,7 @@ def settings() -> list[tuple[str, int, int, dict[str, Any]]]:
     """Model, experts, experts per token and fields of every row of docs/models.md."""
     found = []
     for models, sizes, listed in re.findall(r"^\| (.+) \| (.+) \| `(.+)` \|$", MODELS, re.MULTILINE):
-        fields: dict[str, Any] = {}
+        fields = {}
         for field in listed.split(", "):
             name, _, value = field.partition("=")
             fields[name] = (value if value.isalnum() and not value[0].isdigit() else float(value)) if value else True

@@ -193,7 +193,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
     """The values of the calls of kv_gather, as the binding reads them."""
     from switchyard.ops import kv_gather
 
-    values: dict[str, list[Any]] = {"calls": []}
+    values = {"calls": []}
     operator = kv_gather.operator
 
     def watched(given: Any, out: Any, *asked: Any) -> Any:
@@ -476,7 +476,7 @@ def test_torch_subclasses() -> None:
     """A parameter and a user's own subclass are tensors; results are plain ones."""
     torch = pytest.importorskip("torch")
 
-    class Own(torch.Tensor):  # type: ignore[misc, name-defined]
+    class Own(torch.Tensor):
         pass
 
     for cache in (

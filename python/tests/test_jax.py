@@ -220,7 +220,7 @@ def test_a_donated_cache_is_changed_in_place() -> None:
 def test_several_caches(way: str) -> None:
     caches = numbers_of("float32", 6, 2), np.zeros((6, 4), np.int8)
     rows, scale = (numbers_of("float32", 2, 2), numbers_of("float32", 2, 4)), np.ones((6, 1), np.float32)
-    numbers: Any = {"format": (None, "int8")}
+    numbers = {"format": (None, "int8")}
     made, scales = jax.jit(lambda *x: sj.kv_scatter(x[0], x[1], jnp.array([5, 0]), (None, x[2]), **numbers))(
         caches, rows, scale
     )
@@ -229,7 +229,7 @@ def test_several_caches(way: str) -> None:
     assert scales[0] is None
     assert same_bits(np.asarray(scales[1]), scale)
     found_by = np.array([5, -1, 0]), np.arange(3)
-    read: Any = {"block_size": 2, "pad": "zero", "format": (None, "int8"), "dtype": "float16"}
+    read = {"block_size": 2, "pad": "zero", "format": (None, "int8"), "dtype": "float16"}
     got = jax.jit(lambda *x: sj.kv_gather(x[0], *found_by, scale=(None, x[1]), **read))(caches, scale)
     want = switchyard.kv_gather(caches, *found_by, scale=(None, scale), **read)
     assert all(same_bits(np.asarray(a), b) for a, b in zip(got, want, strict=True))

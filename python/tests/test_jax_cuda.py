@@ -59,7 +59,7 @@ class Frame:
         for place, function in zip((STREAM_GET, DEVICE_GET), self.get, strict=True):
             ours[place] = ctypes.cast(function, ctypes.c_void_p).value
         fields[API] = ctypes.addressof(ours)
-        error: int | None = self.run(frame)
+        error = self.run(frame)
         fields[API] = theirs
         self.calls += 1
         return error

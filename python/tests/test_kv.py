@@ -110,7 +110,7 @@ def test_unpacked_shapes(format: Any, cache: Any, width: Any, dtype: Any) -> Non
 def test_ragged_rows_are_unpacked(dtype: Any) -> None:
     codes = np.random.default_rng(2).integers(0, 127, (8, 656)).astype(np.uint8)
     codes[:, 512:528] = np.ones(4, np.float32).view(np.uint8)
-    at: dict[str, Any] = {"block_size": 2, "format": "ds32_fp8", "dtype": dtype}
+    at = {"block_size": 2, "format": "ds32_fp8", "dtype": dtype}
     got = kv_ragged(codes, LENS, TABLE, STARTS, **at)
     want = kv_gather(codes, np.array([[1, 2, 3], [0, 1, -1]]), TABLE, pad="zero", **at).reshape(6, 576)[:5]
     assert (got.dtype, got.tobytes()) == (want.dtype, want.tobytes())
@@ -129,7 +129,7 @@ def test_mixed_formats() -> None:
 def test_without_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy has no bfloat16 then: rows come out as float32, and who asks for it is told."""
     without_ml_dtypes(monkeypatch)
-    call: dict[str, Any] = {"cache": CODES, "indices": np.array([0]), "block_table": np.array([0]), "block_size": 1}
+    call = {"cache": CODES, "indices": np.array([0]), "block_table": np.array([0]), "block_size": 1}
     call |= {"format": "e4m3", "scale": np.ones(1, np.float32)}
     assert kv_gather(**call).dtype == np.float32
     with pytest.raises(TypeError, match="dtype is bfloat16, want ml_dtypes installed for it, or float16 or float32"):
@@ -160,7 +160,7 @@ def test_rows() -> None:
 
 @pytest.mark.parametrize("library", ["numpy", "torch", "switchyard.torch"])
 def test_rows_are_read_from_the_lengths(library: str) -> None:
-    module: Any = switchyard if library != "switchyard.torch" else pytest.importorskip(library)
+    module = switchyard if library != "switchyard.torch" else pytest.importorskip(library)
     of = np.asarray if library == "numpy" else pytest.importorskip("torch").from_numpy
     cache, table = of(CACHE), of(TABLE)
     for lengths in (LENS, LENS.astype(np.int32)):

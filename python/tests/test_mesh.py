@@ -36,14 +36,10 @@ def test_dispatch(name: str, index: str) -> None:
     example = EXAMPLES[name]
     with LocalMesh(*example.mesh) as mesh:
         got = mesh.all_to_all_dispatch(*all_of(example, index=index), example.mapping, **example.dispatch_options)
-    assert got.metadata is not None
     for d in range(example.devices):
         same(got.tokens[d], rows(example.tokens[d]), strict=True)
         same(got.metadata[d], np.array(example.metadata[d]).astype(index), strict=True)
         if example.present is not None and example.rows_to is not None:
-            assert got.present is not None
-            assert got.rows_to is not None
-            assert got.rows_from is not None
             same(got.present[d], np.array(example.present[d], bool), strict=True)
             same(got.rows_to[d], np.array(example.rows_to[d]), strict=True)
             same(got.rows_from[d], np.array(example.rows_to).T[d], strict=True)
@@ -65,7 +61,6 @@ def test_combine(name: str, routed: bool) -> None:
             got = mesh.all_to_all_combine(results, routing=routing, local_reduce=example.local_reduce)
         else:
             got = mesh.all_to_all_combine(results, there.metadata, example.mapping, **example.combine_options)
-    assert got.written is not None
     for d in range(example.devices):
         home = rows(example.output[d])
         same(got.output[d], home, strict=True)
@@ -77,7 +72,6 @@ def test_short_shapes_and_stacked_arrays() -> None:
     chosen = np.stack([E1.indices(d).reshape(2, 2) for d in range(2)])
     with LocalMesh(1, 2) as mesh:
         got = mesh.all_to_all_dispatch(x, chosen, np.stack([E1.mapping[None]] * 2))
-        assert got.metadata is not None
         same(np.stack(got.tokens)[:, :, 0], [[11, 12, 0, 22], [11, 0, 21, 22]])
         home = mesh.all_to_all_combine(
             [rows(E1.results[d]).reshape(2, 4, 2) for d in range(2)], got.metadata, E1.mapping, sum=True
@@ -89,7 +83,6 @@ def test_short_shapes_and_stacked_arrays() -> None:
 def test_packed() -> None:
     with LocalMesh(1, 2) as mesh:
         got = mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, layout="packed")
-        assert got.src is not None
         assert got.present is got.expert_offsets is None
         assert [x[:, 0].tolist() for x in got.tokens] == [[11, 12, 22], [11, 21, 22]]
         assert [x.tolist() for x in got.src] == [[[0, 0], [0, 1], [1, 1]], [[0, 0], [1, 0], [1, 1]]]
@@ -104,9 +97,6 @@ def test_expert() -> None:
     with LocalMesh(1, 2) as mesh:
         routing = mesh.routing()
         got = mesh.all_to_all_dispatch(*all_of(E1), E1.mapping, layout="expert", align=2, routing=routing)
-        assert got.src is not None
-        assert got.expert_counts is not None
-        assert got.expert_offsets is not None
         assert [x[:, 0].tolist() for x in got.tokens] == [[11, 12, 22, 0, 12, 0], [11, 21, 22, 0, 21, 0]]
         assert got.src[1].tolist() == [[0, 0, 1], [1, 0, 1], [1, 1, 0], [-1] * 3, [1, 0, 0], [-1] * 3]
         assert [x.tolist() for x in got.expert_counts] == [[3, 1], [3, 1]]
@@ -121,9 +111,7 @@ def test_expert() -> None:
             want = np.array([[11, 12, 22, 0, 12, 0, 0, 0], [11, 21, 22, 0, 21, 0, 0, 0]])
             same([x[:, 0] for x in rows], times * want)
         assert again.metadata is None
-        assert again.expert_counts is not None
         assert [x.tolist() for x in again.expert_counts] == [[3, 1], [3, 1]]
-        assert fixed.src is not None
         assert fixed.src[0].tolist() == [[0, 0, 0], [0, 1, 1], [1, 1, 1], [-1] * 3, [0, 1, 0], *[[-1] * 3] * 3]
         home = mesh.all_to_all_combine(fixed.tokens, weights=weights, sum=True, routing=routing)
         assert [x[0, 0, :, 0].tolist() for x in home.output] == [[33, 18], [42, 44]]
@@ -148,7 +136,6 @@ def test_token_counts_that_differ() -> None:
     with LocalMesh(3, 1) as mesh:
         routing = mesh.routing()
         got = mesh.all_to_all_dispatch(x, chosen, np.eye(3, dtype=np.uint16), max_tokens=3, routing=routing)
-        assert got.metadata is not None
         assert [t[:, 0].tolist() for t in got.tokens] == [[0, 31, 0, 0], [0, 0, 32, 0], [11, 0, 0, 0]]
         assert got.metadata[1].ravel().tolist() == [2, 0, 1, -1]
         experts = [t[None] for t in got.tokens]
@@ -210,7 +197,6 @@ def test_outputs_are_where_the_caller_says() -> None:
         assert got.metadata is got.present is None
         assert all(np.shares_memory(a, tokens) for a in got.tokens)
         same(tokens[:, 0, :, :, 0], [[[11, 12], [7, 22]], [[11, 7], [21, 22]]])
-        assert out.rows_to is not None
         assert [list(n) for n in out.rows_to] == [[2, 1], [1, 2]]
         kept = mesh.all_to_all_dispatch(x, chosen, E1.mapping, fill="keep")  # new arrays hold zeros
         same(kept.tokens[0], rows(E1.tokens[0]))
@@ -246,12 +232,10 @@ def test_libraries_may_be_mixed() -> None:
     ids = [torch.tensor([[[[1], [2]]]]), torch.tensor([[[[3], [4]]]])]
     with LocalMesh(1, 2) as mesh:
         got = mesh.all_to_all_dispatch(x, [torch.from_numpy(c) for c in chosen], E1.mapping, planes=[ids])
-        assert got.metadata is not None
         assert all(isinstance(m, np.ndarray) for m in (*got.metadata, *got.plane_tokens[0]))
         same(got.metadata[0], np.array(E1.metadata[0], np.int32), strict=True)
         assert got.plane_tokens[0][0].ravel().tolist() == [1, 2, 0, 4]
         other = mesh.all_to_all_dispatch([torch.from_numpy(a) for a in x], chosen, E1.mapping)
-        assert other.metadata is not None
         assert other.metadata[0].dtype == torch.int32
 
 
@@ -260,7 +244,6 @@ def test_arrays_that_are_dlpack_alone() -> None:
     with LocalMesh(1, 2) as mesh:
         given = [Producer(a) for a in x], [Producer(c) for c in chosen], Producer(E1.mapping)
         got = mesh.all_to_all_dispatch(*given, layout="packed")
-        assert got.rows_from is not None
         sent = [int(np.from_dlpack(n).sum()) for n in got.rows_from]
     assert [np.from_dlpack(t)[:n, 0].tolist() for t, n in zip(got.tokens, sent, strict=True)] == [
         [11, 12, 22],
@@ -335,7 +318,6 @@ def test_rejected_calls_write_nothing() -> None:
     with LocalMesh(1, 2) as mesh, pytest.raises(IndexError):
         mesh.all_to_all_dispatch(**spoiled(expert_indices=wrong_choice(), out=out))
     assert (out.tokens == 7).all()
-    assert out.metadata is not None
     assert (out.metadata == 7).all()
 
 
@@ -463,7 +445,6 @@ def test_codes_come_home() -> None:
         total = mesh.all_to_all_combine(**given, row_format="int8_token", sum=True)
         out = AllToAllCombine(tuple(np.empty((1, 1, 2, 2), np.float32) for _ in range(2)))
         mesh.all_to_all_combine(**given, row_format="int8_token", sum=True, out=out)
-    assert home.output_scales is not None
     assert total.output_scales is None
     for d in range(E8.devices):
         want, scales = codes(E8.output[d])
@@ -480,5 +461,5 @@ def test_what_belongs_to_a_process_is_not_copied() -> None:
         for part in (mesh, mesh.routing(), request):
             for made in (pickle.dumps, copy.copy):
                 with pytest.raises(TypeError, match=f"^{type(part).__name__}: it is of this process alone, want one"):
-                    made(part)  # type: ignore[operator]
+                    made(part)
         request.wait()

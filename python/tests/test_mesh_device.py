@@ -57,8 +57,6 @@ def test_layouts(layout: Any) -> None:
         for d in range(2):
             n = len(wanted.tokens[d])
             same(host(got.tokens[d])[:n], wanted.tokens[d])
-            assert got.expert_counts is not None
-            assert wanted.expert_counts is not None
             same(host(got.expert_counts[d]), wanted.expert_counts[d])
         again = mesh.all_to_all_dispatch(x, chosen, hosts, layout=layout)  # a mesh serves both kinds of memory
         for d in range(2):

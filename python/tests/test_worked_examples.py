@@ -65,7 +65,7 @@ def asked(case: Any, alternative: int, arguments: dict[str, Any]) -> dict[str, A
     """What a call without `out` needs to make the outputs that the case lists."""
     parameters = inspect.signature(getattr(switchyard, case.op)).parameters
     listed = [field for field in case.outputs() if not field.none]
-    more: dict[str, Any] = {SWITCHES.get(f.name, f.name): True for f in listed}
+    more = {SWITCHES.get(f.name, f.name): True for f in listed}
     more = {name: True for name in more if name in parameters and name not in arguments and name != "out"}
     if "format" in arguments and "dtype" in parameters:
         more["dtype"] = TYPES[listed[0].type(alternative)]

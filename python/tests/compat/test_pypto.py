@@ -54,7 +54,7 @@ def test_an_empty_holder_runs_as_documented() -> None:
 def test_module_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pypto", pypto)
     monkeypatch.setitem(sys.modules, "pypto.experimental", experimental)
-    space: dict[str, object] = {}
+    space = {}
     exec("import pypto\nfrom pypto.experimental import gather_in_l1, gather_in_ub\n", space)
     assert space["gather_in_ub"] is experimental.gather_in_ub
 
@@ -184,7 +184,7 @@ CHAIN = [
 
 @pytest.mark.parametrize("first", range(len(CHAIN)))
 def test_rejections_in_order(first: int) -> None:
-    call: dict[str, object] = {
+    call = {
         "param": rows(6),
         "indices": i32(0, 4, 3),
         "block_table": i32(0, 2, 1),
@@ -195,7 +195,7 @@ def test_rejections_in_order(first: int) -> None:
     for _, _, spoiled in reversed(CHAIN[first:]):
         call.update(spoiled)
     with pytest.raises(pypto.Error) as caught:
-        experimental.gather_in_ub(**call)  # type: ignore[arg-type]
+        experimental.gather_in_ub(**call)
     code, sentence, _ = CHAIN[first]
     assert caught.value.code == code
     assert str(caught.value).startswith(sentence)
@@ -295,10 +295,10 @@ def test_a_kernel() -> None:
 
     @pypto.frontend.jit(runtime_options={"run_mode": 0})
     def gather(
-        cache: pypto.Tensor[[...], pypto.DT_BF16],  # type: ignore[valid-type,type-arg]
-        indices: pypto.Tensor[[...], pypto.DT_INT32],  # type: ignore[valid-type,type-arg]
-        table: pypto.Tensor[[...], pypto.DT_INT32],  # type: ignore[valid-type,type-arg]
-        out: pypto.Tensor[[...], pypto.DT_BF16],  # type: ignore[valid-type,type-arg]
+        cache: pypto.Tensor[[...], pypto.DT_BF16],
+        indices: pypto.Tensor[[...], pypto.DT_INT32],
+        table: pypto.Tensor[[...], pypto.DT_INT32],
+        out: pypto.Tensor[[...], pypto.DT_BF16],
         block_size: int,
     ) -> None:
         assert isinstance(cache, pypto.Tensor)
@@ -323,21 +323,21 @@ def test_a_kernel() -> None:
     both = pypto.frontend.jit(lambda one: pair(one, 3))(cache)
     assert (both.first is cache, both.second) == (True, 3)
     with pytest.raises(TypeError, match="jit"):
-        pypto.frontend.jit(3)  # type: ignore[call-overload]
+        pypto.frontend.jit(3)
 
 
 def test_loops() -> None:
     assert list(pypto.loop(3, name="a", idx_name="i")) == [0, 1, 2]
     assert list(pypto.loop(1, 7, 2, parallel=True, submit_before_loop=True)) == [1, 3, 5]
     with pytest.raises(TypeError, match="order"):
-        list(pypto.loop(3, order="any"))  # type: ignore[call-arg]
+        list(pypto.loop(3, order="any"))
 
 
 def test_options_are_names_only() -> None:
     with pypto.options(name="scope", vec_tile_shapes=[1, 2], debug_options={"any": 1}):
         pass
     with pytest.raises(TypeError, match="precision"):
-        pypto.options(precision="low")  # type: ignore[call-arg]
+        pypto.options(precision="low")
 
 
 # ---- Assemblies --------------------------------------------------------------------------------------------------

@@ -202,7 +202,7 @@ def test_topologies() -> None:
 
 def test_module_under_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ttnn", ttnn)
-    space: dict[str, Any] = {}
+    space = {}
     exec("import ttnn\nt = ttnn.Topology.Ring\n", space)
     assert space["t"] is ttnn.Topology.Ring
 

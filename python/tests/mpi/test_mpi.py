@@ -65,7 +65,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, vendor: str) -> Any:
         pass
 
     fake = types.ModuleType("mpi4py")
-    fake.MPI = types.SimpleNamespace(Comm=Comm, get_vendor=lambda: (vendor, (9, 8, 7)))  # type: ignore[attr-defined]
+    fake.MPI = types.SimpleNamespace(Comm=Comm, get_vendor=lambda: (vendor, (9, 8, 7)))
     monkeypatch.setitem(sys.modules, "mpi4py", fake)
     return Comm()
 

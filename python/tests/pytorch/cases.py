@@ -130,7 +130,7 @@ def add_examples() -> None:
 
     The first comes once more, with `out`.
     """
-    seen: set[tuple[str, str]] = set()
+    seen = set()
     for name, case in calls.every():
         flags = [field for field, value in case.numbers.items() if value is True and case.operator in _gradients.rules]
         new = {(case.operator, field) for field in (*case.arrays, *flags)} - seen
@@ -149,7 +149,7 @@ class Recorder:
     """Keeps calls of switchyard.torch, in its place."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.calls = []
         self.module = st
 
     def __getattr__(self, name: str) -> Any:

@@ -59,7 +59,7 @@ def outcome(op: Any, args: Any, device: Any) -> Any:
     tensors = [t for t in torch.utils._pytree.tree_leaves(there) if isinstance(t, torch.Tensor)]
     leaves = [t for t in tensors if t.requires_grad]
     flowing = [t for t in results if t.requires_grad]
-    grads: Any = ()
+    grads = ()
     if leaves and flowing:
         ones = [rand(*t.shape, dtype=t.dtype).to(device) for t in flowing]
         grads = torch.autograd.grad(flowing, leaves, ones, allow_unused=True)

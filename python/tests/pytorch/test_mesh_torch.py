@@ -61,8 +61,6 @@ def test_example(devices: str, capsys: pytest.CaptureFixture[str]) -> None:
     if not EXAMPLE.exists():
         pytest.skip("there is no examples/python beside the tests")
     spec = importlib.util.spec_from_file_location("expert_parallel_torch", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
     module = sys.modules["expert_parallel_torch"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.in_one_process(int(devices))

@@ -90,7 +90,7 @@ static const struct rejection rejections[] = {
     {"weights.strides[3]=2", SY_ERR_STRIDE, "[6,6,2,2]", "contiguous", SUM},
     {"output_scales.ndim=3", SY_ERR_SHAPE, CODES},
     {"output.dtype=bf16", SY_ERR_DTYPE, "bf16", "i8", CODES},
-    {"input@1.shape[3]=4 output@1.shape[3]=4", SY_ERR_MISMATCH, "device", .blame = ""},
+    {"input@1.shape[3]=4 output@1.shape[3]=4", SY_ERR_MISMATCH, "device", .blame = "", .late = true},
     {"expert_metadata.data[7]=6 output@1.shape[3]=4", SY_ERR_INDEX, "device 0"},
     {.change = NULL},
 };

@@ -177,7 +177,7 @@ struct rejection {
     void (*with)(struct call *c); /* another change, after the words */
     sy_fault_code code;           /* 0: any */
     int64_t numbers[2];           /* value and limit of the fault; both 0: not compared */
-    bool late;                    /* of inputs and scalars: the query without outputs does not reject it */
+    bool late;                    /* else, where inputs or scalars change first, the query rejects it too */
     const char *line;
 };
 

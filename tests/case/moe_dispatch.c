@@ -189,7 +189,7 @@ static const struct rejection rejections[] = {
     {"input.data=dispatch input.strides[0]=8", SY_ERR_ALIAS},
     {"row_format=-", SY_ERR_DTYPE, .blame = "dispatch", CODED, .late = true},
     {"row_format=- dispatch.dtype=f16", SY_ERR_VALUE, "is given", "none: there is no row_format",
-     .blame = "dispatch_scales", CODED},
+     .blame = "dispatch_scales", CODED, .late = true},
     {"*.data=-", SY_OK, .line = "S=0 E=2 C=3 H=9 gated=1"},
     {"*.data=-", SY_OK, .line = "S=8 E=2 C=3 H=0 gated=1"},
     {"*.data=-", SY_OK, .line = "S=8 E=2 C=0 H=9 gated=1"},

@@ -699,16 +699,12 @@ static void own_rejection(const struct op_case *op, const struct rejection *r, c
     static struct call c;
     struct reader in = reader_text(r->line != NULL ? r->line : op->small);
     struct trial t = {.row = *r, .inputs = !r->late && later == NULL && r->want != SY_OK};
-    struct spoil each;
     snprintf(case_where, sizeof case_where, "\"%s\"", in.text);
     call_make(&c, op, &in);
     if (c.want.status != SY_OK)
         case_fail(&c, NULL, "the line is rejected");
-    for (const char *at = r->change; at != NULL && t.inputs;) {
-        at = call_read(&c, at, &each);
-        t.inputs = of_inputs(&c, &each);
-    }
     t.more = call_read(&c, r->change, &t.spoil);
+    t.inputs = t.inputs && of_inputs(&c, &t.spoil);
     t.then = later != NULL ? later->change : NULL;
     reject(&c, &t);
     call_free(&c);

@@ -28,7 +28,7 @@ struct rows_pairs rows_pairs(struct call *c, const struct rows_case *in);
     {"row_format=-", SY_ERR_DTYPE, .blame = "permuted_tokens", .late = true, .line = of}, \
     { \
         "row_format=- permuted_tokens.dtype=f32", SY_ERR_VALUE, "is given", "none: there is no row_format", \
-            .blame = "permuted_scales", .line = of \
+            .blame = "permuted_scales", .late = true, .line = of \
     }
 
 /* What rows_pairs notes; without weights the last two do not occur. */

@@ -348,7 +348,7 @@ static const struct misuse misuses[] = {
      .edits = {{EXTENT, "tokens", 3, .value = 6}}, .others = {TYPE, "present", .value = SY_TYPE_F32},
      .first = SY_ERR_SHAPE, .says = "of device 0 "},
 
-    /* Calls that are valid each by itself. */
+    /* Calls that are valid each by itself. With a rule for replicas experts live elsewhere, but not in the style experts=0. */
     {"other elements", NULL, SY_ERR_MISMATCH, .words = "H=4"},
     {"other slots", NULL, SY_ERR_MISMATCH, .words = "K=1"},
     {"other tokens", NULL, SY_ERR_MISMATCH, .words = "S=2"},
@@ -364,7 +364,7 @@ static const struct misuse misuses[] = {
      .says = "disagree"},
     {"fewer experts", NULL, SY_ERR_MISMATCH, .words = "E=7"},
     {"tokens that differ by device", NULL, SY_ERR_MISMATCH, .words = "ragged=1 N=6"},
-    {"another replica", NULL, SY_ERR_MISMATCH, .words = "replica=4"},
+    {"another replica", "experts=0 " MESH_DISPATCH, SY_ERR_MISMATCH, .words = "replica=4"},
     {"another size of nodes", NULL, SY_ERR_MISMATCH, .words = "node=2"},
     {"packed rows", MESH_EXPERT, SY_ERR_MISMATCH, .words = "layout=1"},
     {"another align", MESH_EXPERT, SY_ERR_MISMATCH, .words = "align=3"},
@@ -373,9 +373,9 @@ static const struct misuse misuses[] = {
      .says = "disagree"},
     {"another table of a sum", MESH_SUM, SY_ERR_MISMATCH,
      .edits = {{NUMBER, "expert_metadata", 10, .value = 5}}, .says = "disagree"},
-    {"another replica of a combine", MESH_COMBINE, SY_ERR_MISMATCH, .words = "replica=1"},
+    {"another replica of a combine", "experts=0 " MESH_COMBINE, SY_ERR_MISMATCH, .words = "replica=1"},
     {"another size of nodes of a combine", MESH_COMBINE, SY_ERR_MISMATCH, .words = "node=2"},
-    {"another format", CODES, SY_ERR_MISMATCH, .words = "format=0 group=5"},
+    {"another format", "format=5 " CODES, SY_ERR_MISMATCH, .words = "format=6"},
     {"another type of sums", CODE_SUM, SY_ERR_MISMATCH, .words = "sum_type=1"},
     {"partial sums", MESH_COMBINE, SY_ERR_MISMATCH, .words = "local_reduce=1"},
     {"rows by expert against rows", NULL, SY_ERR_MISMATCH, .words = "layout=2 align=4"},

@@ -32,6 +32,7 @@ from run_tests import Case
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "cuda")
 TOOLS = ("memcheck", "racecheck", "initcheck")
+EXCHANGES = ("all_to_all_dispatch", "all_to_all_combine")
 CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack", "tensors", "workspace")  # programs about contexts and CPU memory
 
 
@@ -42,17 +43,18 @@ def operators():
 
 
 def called(path, names):
-    """The operators that a C file names, in calls or as texts."""
+    """The operators that a C file names, in calls or as texts; the exchanges where it has the calls of meshes."""
     with open(path, encoding="utf-8") as file:
         source = file.read()
-    return {name for name in names if re.search(rf'\bsy_{name}(_n|_args)?\b|"{name}"', source)}
+    exchanges = set(EXCHANGES) if '#include "mesh_cases.h"' in source else set()
+    return exchanges | {name for name in names if re.search(rf'\bsy_{name}(_n|_args)?\b|"{name}"', source)}
 
 
 def programs():
     """Names of the tests of tests/op that can run on the device as a whole, a file each."""
     with open(os.path.join(ROOT, "src/base/plan.h"), encoding="utf-8") as file:
         every = re.findall(r"^    \w+\([A-Z_]+, (\w+)\)", file.read(), re.M)
-    here, found = {*operators(), "all_to_all_dispatch", "all_to_all_combine"}, []  # a mesh in one process is there, too
+    here, found = {*operators(), *EXCHANGES}, []  # a mesh in one process is there, too
     for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c"))):
         stem = os.path.splitext(os.path.basename(path))[0]
         uses = called(path, every) | {name for name in every if f"{stem}_".startswith(f"{name}_")}

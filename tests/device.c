@@ -86,7 +86,7 @@ enum { MOST_TENSORS = 1200 }; /* fields, and four of each plane */
 /* Memory that one or several tensors share, its copy on the device, and what it was when it was copied: with several requests
    open, others change it meanwhile. */
 struct region {
-    unsigned char *begin, *end, *twin, *was;
+    unsigned char *begin, *end, *mirror, *was;
 };
 
 /* A call whose tensors are on the device. */
@@ -187,7 +187,7 @@ static void copy_in(struct moved *m)
         memset(image + before + bytes, 0x5A, GUARD_BYTES);
         assert_int_equal(sy_device_alloc(copier(), all, &memory), SY_OK);
         assert_int_equal(sy_device_copy(copier(), memory, image, all), SY_OK);
-        r->twin = (unsigned char *)memory + before;
+        r->mirror = (unsigned char *)memory + before;
         r->was = image;
     }
     for (int i = 0; i < m->n; i++) {
@@ -197,7 +197,7 @@ static void copy_in(struct moved *m)
         for (int k = 0; k < m->n_regions; k++)
             if (own.begin >= m->region[k].begin && own.end <= m->region[k].end)
                 m->tensor[i].data =
-                    m->region[k].twin + ((unsigned char *)m->tensor[i].data - m->region[k].begin);
+                    m->region[k].mirror + ((unsigned char *)m->tensor[i].data - m->region[k].begin);
     }
 }
 
@@ -233,7 +233,7 @@ static void copy_back(struct moved *m)
         const struct region *const r = &m->region[i];
         const size_t bytes = (size_t)(r->end - r->begin);
         unsigned char *const now = malloc(bytes + 1);
-        assert_int_equal(sy_device_copy(copier(), now, r->twin, bytes), SY_OK);
+        assert_int_equal(sy_device_copy(copier(), now, r->mirror, bytes), SY_OK);
         take_changes(r, now);
         free(now);
     }
@@ -271,7 +271,7 @@ static void copy_out(struct moved *m, sy_status status)
         const size_t bytes = (size_t)(r->end - r->begin), before = guard_before(r);
         const size_t all = before + bytes + GUARD_BYTES;
         unsigned char *const image = malloc(all), *const now = image + before;
-        assert_int_equal(sy_device_copy(copier(), image, r->twin - before, all), SY_OK);
+        assert_int_equal(sy_device_copy(copier(), image, r->mirror - before, all), SY_OK);
         for (size_t k = 0; k < all; k = k + 1 == before ? before + bytes : k + 1)
             if (image[k] != 0x5A)
                 fail_msg("a call changed byte %zd of %zu of a tensor on the device",
@@ -282,7 +282,7 @@ static void copy_out(struct moved *m, sy_status status)
             fail_msg("%s", "a rejected call changed memory of the device");
         free(image);
         free(r->was);
-        park(r->twin - before);
+        park(r->mirror - before);
     }
 }
 

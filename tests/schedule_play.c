@@ -233,7 +233,7 @@ static void shorten(struct mesh_call *call, int field)
         call->tensors[field][0].shape[0] -= call->of->spare + 1;
 }
 
-static void spoil(struct mesh_call *call, enum schedule_fault fault)
+static void corrupt(struct mesh_call *call, enum schedule_fault fault)
 {
     const bool combines = call->combines;
     int *links = combines ? &call->combine.num_links : &call->dispatch.num_links;
@@ -331,7 +331,7 @@ static void start(struct player *p)
     await_routing(p, step);
     struct mesh_call *call = make_call(p, step);
     if (step->fault != FAULT_NONE && p->device == step->culprit)
-        spoil(call, step->fault);
+        corrupt(call, step->fault);
     if (start_nothing(p, step, call))
         return;
     if (p->n_items == p->options.max_inflight)

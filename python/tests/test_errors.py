@@ -28,7 +28,7 @@ IDS = np.array([[2, 0], [1, 2], [0, 2]], np.int32)
 INDICES = np.array([1, 0, 1, 0], np.int32)
 LOCATIONS = np.array([0, 0, 1, 2], np.int32)
 
-# A call of every operator that is right; rows of REJECTED spoil one thing.
+# A call of every operator that is right; rows of REJECTED corrupt one thing.
 VALID: dict[str, dict[str, Any]] = {
     "moe_route": {"logits": PROBS, "k": 2},
     "moe_map_from_ids": {"ids": IDS, "num_experts": 3},
@@ -206,11 +206,11 @@ def function_of(name: str) -> Any:
     return getattr(switchyard, name.partition(",")[0])
 
 
-@pytest.mark.parametrize(("name", "spoiled", "status", "sentence"), REJECTED, ids=[f"{r[0]}: {r[3]}" for r in REJECTED])
-def test_rejection(name: str, spoiled: dict[str, Any], status: Status, sentence: str) -> None:
+@pytest.mark.parametrize(("name", "corrupted", "status", "sentence"), REJECTED, ids=[f"{r[0]}: {r[3]}" for r in REJECTED])
+def test_rejection(name: str, corrupted: dict[str, Any], status: Status, sentence: str) -> None:
     function, right = function_of(name), VALID[name]
     made = function(**copy.deepcopy(right))
-    wrong = {**right, **spoiled}
+    wrong = {**right, **corrupted}
     given = copy.deepcopy(wrong)
     kept = arrays_of(made)
     for array in kept:

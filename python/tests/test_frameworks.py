@@ -371,9 +371,9 @@ def test_nothing_is_lost(kind: str, field: str, library: str) -> None:
     plain = {"cache": CACHE, "indices": np.array([3, 0]), "table": np.array([1, 0]), "out": np.zeros_like(GATHERED)}
     take = pytest.importorskip("torch").from_numpy if library == "torch" else np.asarray
     given = {name: take(array) for name, array in plain.items()}
-    spoil, why = LOST[kind]
+    corrupt, why = LOST[kind]
     name = "block_table" if field == "table" else field
-    given[field] = spoil(plain[field])
+    given[field] = corrupt(plain[field])
     assert said(**given) == f"kv_gather: {name} {why}"
     assert not plain["out"].any()
     if field != "out":

@@ -254,7 +254,7 @@ def test_arrays_that_are_dlpack_alone() -> None:
 # ---- Rejections ----
 
 
-def spoiled(**more: Any) -> dict[str, Any]:
+def corrupted(**more: Any) -> dict[str, Any]:
     x, chosen = all_of(E1)
     return {"input": x, "expert_indices": chosen, "expert_mapping": E1.mapping, **more}
 
@@ -306,17 +306,17 @@ DISPATCH_REJECTIONS: list[tuple[str, str, dict[str, Any]]] = [
 def test_rejected_dispatch(status: str, sentence: str, wrong: dict[str, Any]) -> None:
     with LocalMesh(1, 2) as mesh:
         with pytest.raises(switchyard.Error) as raised:
-            mesh.all_to_all_dispatch(**spoiled(**wrong))
+            mesh.all_to_all_dispatch(**corrupted(**wrong))
         assert raised.value.status.name == status
         assert str(raised.value).startswith("all_to_all_dispatch: ")
         assert sentence in str(raised.value)
-        mesh.all_to_all_dispatch(**spoiled())  # the mesh goes on
+        mesh.all_to_all_dispatch(**corrupted())  # the mesh goes on
 
 
 def test_rejected_calls_write_nothing() -> None:
     out = AllToAllDispatch(np.full((2, 4, 2), 7, np.float32), metadata=np.full((2, 4, 2), 7, np.uint16))
     with LocalMesh(1, 2) as mesh, pytest.raises(IndexError):
-        mesh.all_to_all_dispatch(**spoiled(expert_indices=wrong_choice(), out=out))
+        mesh.all_to_all_dispatch(**corrupted(expert_indices=wrong_choice(), out=out))
     assert (out.tokens == 7).all()
     assert (out.metadata == 7).all()
 
@@ -326,10 +326,10 @@ def test_rejected_outputs() -> None:
     locked.flags.writeable = False
     with LocalMesh(1, 2) as mesh:
         with pytest.raises(ValueError, match="tokens of device 0 is a read-only numpy array, want one that can be"):
-            mesh.all_to_all_dispatch(**spoiled(out=AllToAllDispatch(locked)))
+            mesh.all_to_all_dispatch(**corrupted(out=AllToAllDispatch(locked)))
         one = np.zeros((1, 2, 2, 2), np.float32)
         with pytest.raises(ValueError, match="tokens of device 1 overlaps tokens of device 0 in memory"):
-            mesh.all_to_all_dispatch(**spoiled(out=AllToAllDispatch([one, one])))
+            mesh.all_to_all_dispatch(**corrupted(out=AllToAllDispatch([one, one])))
 
 
 def test_rejected_combine() -> None:
@@ -378,7 +378,7 @@ def test_calls_that_the_binding_rejects() -> None:
         for wrong in ((5, 5), ("x", "y"), (5, "x\0y"), (5,)):
             with pytest.raises((TypeError, ValueError)):
                 core.mesh_reject(pointer, *wrong)
-        mesh.all_to_all_dispatch(**spoiled())
+        mesh.all_to_all_dispatch(**corrupted())
 
 
 # ---- The header ----

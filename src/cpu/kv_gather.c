@@ -47,8 +47,8 @@ static void copy_positions(void *data, int task)
     syi_kv_move_begin(mover, job->kernels, &job->plan->planes, SYI_KV_FROM_CACHE, pages->pad != SY_PAD_SKIP,
                       walk.flat);
     while (walk.flat < walk.end) {
-        int64_t room, *slot = syi_kv_move_room(mover, &room);
-        syi_kv_walk_on(&walk, pages, slot, room);
+        int64_t capacity, *slot = syi_kv_move_capacity(mover, &capacity);
+        syi_kv_walk_on(&walk, pages, slot, capacity);
         syi_kv_move_slots(mover, walk.n);
     }
     syi_kv_move_end(mover);

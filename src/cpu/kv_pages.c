@@ -215,19 +215,19 @@ void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, 
     w->n = 0;
 }
 
-void syi_kv_walk_next(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t room)
+void syi_kv_walk_next(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t capacity)
 {
     const int64_t k = pages->k;
     w->b = w->flat / k;
     const int64_t stop = w->end < (w->b + 1) * k ? w->end : (w->b + 1) * k;
     w->j = w->flat - w->b * k;
-    w->n = stop - w->flat < room ? stop - w->flat : room;
+    w->n = stop - w->flat < capacity ? stop - w->flat : capacity;
     w->flat += w->n;
 }
 
-bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t room)
+bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t capacity)
 {
-    syi_kv_walk_next(w, pages, room);
+    syi_kv_walk_next(w, pages, capacity);
     w->sequence = syi_kv_sequence_at(pages, w->b);
     w->sequence.indices = syi_row(pages->indices, w->b);
     return translate(pages, &w->sequence, w->j, w->n, slot);

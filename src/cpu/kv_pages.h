@@ -85,10 +85,10 @@ struct syi_kv_walk {
 void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int n_tasks, int task);
 
 /* The next chunk, without translating it. */
-void syi_kv_walk_next(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t room);
+void syi_kv_walk_next(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t capacity);
 
-/* Translates the next chunk of at most `room` positions: slots, -1 for padding. False, and -1 there, when a position is
+/* Translates the next chunk of at most `capacity` positions: slots, -1 for padding. False, and -1 there, when a position is
    a fault. */
-bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t room);
+bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t capacity);
 
 #endif

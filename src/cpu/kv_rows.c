@@ -192,9 +192,9 @@ void syi_kv_move_begin(struct syi_kv_mover *m, const struct syi_kernels *kernels
     m->n = 0;
 }
 
-int64_t *syi_kv_move_room(struct syi_kv_mover *m, int64_t *room)
+int64_t *syi_kv_move_capacity(struct syi_kv_mover *m, int64_t *capacity)
 {
-    *room = SYI_KV_CHUNK - m->n;
+    *capacity = SYI_KV_CHUNK - m->n;
     return m->slot + m->n;
 }
 
@@ -208,9 +208,9 @@ void syi_kv_move_slots(struct syi_kv_mover *m, int64_t n)
 void syi_kv_move_run(struct syi_kv_mover *m, int64_t slot, int64_t n)
 {
     while (n > 0) {
-        int64_t room;
-        int64_t *to = syi_kv_move_room(m, &room);
-        const int64_t take = n < room ? n : room;
+        int64_t capacity;
+        int64_t *to = syi_kv_move_capacity(m, &capacity);
+        const int64_t take = n < capacity ? n : capacity;
         for (int64_t i = 0; i < take; i++)
             to[i] = slot + i;
         syi_kv_move_slots(m, take);

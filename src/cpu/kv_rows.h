@@ -34,8 +34,8 @@ void syi_kv_move_begin(struct syi_kv_mover *m, const struct syi_kernels *kernels
                        const struct syi_kv_planes *planes, enum syi_kv_direction direction, bool clear,
                        int64_t first);
 
-/* A buffer for the slots of the next dense rows, -1 for none: space for *room of them. Then n were written to it. */
-int64_t *syi_kv_move_room(struct syi_kv_mover *m, int64_t *room);
+/* A buffer for the slots of the next dense rows, -1 for none: space for *capacity of them. Then n were written to it. */
+int64_t *syi_kv_move_capacity(struct syi_kv_mover *m, int64_t *capacity);
 void syi_kv_move_slots(struct syi_kv_mover *m, int64_t n);
 
 /* The next n dense rows have consecutive slots. */

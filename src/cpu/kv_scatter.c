@@ -41,13 +41,13 @@ size_t syi_cpu_kv_scatter_workspace(const sy_ctx *ctx, const union syi_plan *pla
     return lay_out(ctx, &plan->kv_scatter, NULL, &job);
 }
 
-/* The slots from `flat` on, as many as there are before `end` in one row, at most `room`. */
+/* The slots from `flat` on, as many as there are before `end` in one row, at most `capacity`. */
 static int64_t load_slots(const struct syi_kv_scatter_plan *p, int64_t flat, int64_t end, int64_t *slot,
-                          int64_t room)
+                          int64_t capacity)
 {
     const int64_t b = flat / p->k, j = flat - b * p->k;
     const int64_t in_row = end - flat < p->k - j ? end - flat : p->k - j;
-    const int64_t n = in_row < room ? in_row : room;
+    const int64_t n = in_row < capacity ? in_row : capacity;
     const unsigned char *row = syi_at(p->slots, b);
     for (int64_t i = 0; i < n; i++)
         slot[i] = syi_load_index(row, j + i, p->slots.type);
@@ -134,8 +134,8 @@ static void copy_rows(void *data, int task)
     syi_kv_move_begin(mover, job->kernels, &p->planes, SYI_KV_TO_CACHE, false,
                       syi_part(p->n, job->n_tasks, task));
     for (int64_t at = syi_part(p->n, job->n_tasks, task); at < end; at += n) {
-        int64_t room, *slot = syi_kv_move_room(mover, &room);
-        n = load_slots(p, at, end, slot, room);
+        int64_t capacity, *slot = syi_kv_move_capacity(mover, &capacity);
+        n = load_slots(p, at, end, slot, capacity);
         syi_kv_move_slots(mover, n);
     }
     syi_kv_move_end(mover);

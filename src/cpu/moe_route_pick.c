@@ -1,5 +1,5 @@
 /*
- * The k largest of a row of keys. Few experts are picked out of few, so a floor is found that little more than k keys reach, and
+ * The k largest of a row of keys. Few experts are picked out of few, so a threshold is found that little more than k keys reach, and
  * those are ranked by comparing each with each; nothing is sorted.
  */
 #include "cpu/moe_route.h"
@@ -14,10 +14,10 @@ enum {
 };
 
 /*
- * A floor that at least k <= LANES keys reach, and few more. The maxima of interleaved lanes form
+ * A threshold that at least k <= LANES keys reach, and few more. The maxima of interleaved lanes form
  * rows and columns; each column is sorted, and the first r rows hold r maxima of every column.
  */
-static uint32_t floor_of(const uint32_t *key, int64_t n, int64_t k)
+static uint32_t threshold_of(const uint32_t *key, int64_t n, int64_t k)
 {
     static const unsigned char exchange[][2] = {{0, 1}, {2, 3}, {0, 2}, {1, 3}, {1, 2}};
     uint32_t top[ROWS][COLUMNS] = {{0}};
@@ -33,21 +33,21 @@ static uint32_t floor_of(const uint32_t *key, int64_t n, int64_t k)
             *low = *high > *low ? *low : *high;
             *high = larger;
         }
-    uint32_t floor = UINT32_MAX;
+    uint32_t threshold = UINT32_MAX;
     for (int c = 0; c < COLUMNS; c++)
-        floor = top[(k - 1) / COLUMNS][c] < floor ? top[(k - 1) / COLUMNS][c] : floor;
-    return floor > 0 ? floor : 1;
+        threshold = top[(k - 1) / COLUMNS][c] < threshold ? top[(k - 1) / COLUMNS][c] : threshold;
+    return threshold > 0 ? threshold : 1;
 }
 
-/* The places of the keys that reach the floor, ascending, into s->found; returns how many. */
+/* The places of the keys that reach the threshold, ascending, into s->found; returns how many. */
 static size_t find_reaching(const struct syi_kernels *kernels, const struct syi_route_scratch *s,
-                            const uint32_t *key, int64_t n, uint32_t floor)
+                            const uint32_t *key, int64_t n, uint32_t threshold)
 {
     const size_t end = syi_route_padded(n);
     unsigned char *reaches = s->mark;
     for (size_t i = 0; i < end; i += SYI_ROUTE_WIDTH)
         for (size_t l = 0; l < SYI_ROUTE_WIDTH; l++)
-            reaches[i + l] = key[i + l] >= floor;
+            reaches[i + l] = key[i + l] >= threshold;
     return kernels->nonzero_u8(s->found, reaches, end);
 }
 
@@ -92,7 +92,7 @@ static void rank_found(const struct syi_route_scratch *s, const uint32_t *top, s
 }
 
 /*
- * At least the k first of the order into s->winner; returns how many, or 0 when more keys reach the floor
+ * At least the k first of the order into s->winner; returns how many, or 0 when more keys reach the threshold
  * than can be compared each with each. 0 is below every selectable key, and follows the n keys up to
  * a multiple of SYI_ROUTE_WIDTH. Nothing here branches on a comparison of keys.
  */
@@ -101,7 +101,7 @@ static int64_t pick_few(const struct syi_kernels *kernels, const struct syi_rout
 {
     uint32_t top[SYI_ROUTE_FOUND + LANES];
     const size_t found =
-        n <= LANES ? all_places(s, n) : find_reaching(kernels, s, key, n, floor_of(key, n, k));
+        n <= LANES ? all_places(s, n) : find_reaching(kernels, s, key, n, threshold_of(key, n, k));
     if (found > SYI_ROUTE_FOUND)
         return 0;
     for (size_t i = 0; i < found; i++)

@@ -19,7 +19,7 @@
  *   number of threads matters. Sums of floats (`mass`) only bound them: a decision that the bounds do not make is made exactly.
  * - Candidates may be more than the filters keep, never fewer.
  *
- * Terms: threshold (`floor`): the least order that is collected; nucleus: what top-p keeps; piece: SYI_PIECE elements, with excluded ones
+ * Terms: threshold: the least order that is collected; nucleus: what top-p keeps; piece: SYI_PIECE elements, with excluded ones
  * as -inf; cut: the key at which a prefix ends, and how much of the tokens equal to it is inside; given: the caller names the token.
  *
  * Files, from the lower layer up: sample_allow.c rows with excluded tokens, sample_scan.c maxima, sample_weigh.c sums of weights,
@@ -148,22 +148,22 @@ uint16_t syi_scan_order(const struct syi_logits *row, int64_t i);
 uint32_t syi_scan_key(uint16_t order, sy_type type);
 
 /* A large order that at least k tokens reach, 1 <= k <= syi_scan_blocks(). */
-uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
+uint16_t syi_scan_threshold(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
 
 /* The same for 1 <= k <= n; `order` is scratch for as many as there are tokens. */
-uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
-                             uint16_t *order);
+uint16_t syi_scan_threshold_each(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k,
+                                 uint16_t *order);
 
-/* The weight of the maxima that reach a floor: a lower bound for that of all tokens that do. */
-uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
-                               float m, float inv_t);
+/* The weight of the maxima that reach a threshold: a lower bound for that of all tokens that do. */
+uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s,
+                               uint16_t threshold, float m, float inv_t);
 
-/* Whether more than three quarters of the blocks, and some more, reach a floor: collecting their tokens does not pay. */
-bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+/* Whether more than three quarters of the blocks, and some more, reach a threshold: collecting their tokens does not pay. */
+bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t threshold,
                       size_t more);
 
-/* The same by a sample: whether blocks that reach the floor have many tokens that do. */
-bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor);
+/* The same by a sample: whether blocks that reach the threshold have many tokens that do. */
+bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t threshold);
 
 /* The first token of the order into c->key[0] and c->idx[0]. */
 void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s, struct syi_candidates *c);
@@ -175,10 +175,10 @@ struct syi_limit {
     uint64_t *hist;
 };
 
-/* All tokens that reach a floor, or fewer but the first limit->n of the order, into c->key and c->idx, which has space
+/* All tokens that reach a threshold, or fewer but the first limit->n of the order, into c->key and c->idx, which has space
    for SYI_PUSHED more; false when that would include -inf and NaN. */
 enum { SYI_PUSHED = 2 };
-bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t threshold,
                       const struct syi_limit *limit, struct syi_candidates *c);
 
 /* How many tokens of the row come before one, which need not be in the row, with this key. */
@@ -469,9 +469,9 @@ uint64_t syi_row_uniform(const struct syi_row *r);
 void syi_row_draw(struct syi_row *r);
 
 /* The same from what min-p, between 0 and 1, keeps: of the candidates, or without them (sample_min_p.c) of a row
-   without exclusions, where they reach the order `floor`. */
+   without exclusions, where they reach the order `threshold`. */
 void syi_row_draw_min_p(struct syi_row *r);
-void syi_row_walk(struct syi_row *r, uint16_t floor);
+void syi_row_walk(struct syi_row *r, uint16_t threshold);
 
 enum syi_head {
     SYI_HEAD_NONE, /* the full row must be read */

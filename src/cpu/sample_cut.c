@@ -189,13 +189,13 @@ static void keep_min_p(struct syi_row *r)
         cut_at(r, r->stats.max, 1);
         return;
     }
-    const float floor = r->plan->args.probs_in ? r->min_p * syi_positive(r->max) : r->min_p;
+    const float threshold = r->plan->args.probs_in ? r->min_p * syi_positive(r->max) : r->min_p;
     float *e = r->scratch->e;
     syi_row_exp(r, &r->c, e);
     /* e never grows down the order, so the smallest key that passes is a cut. */
     uint32_t lowest = UINT32_MAX;
     for (int64_t i = 0; i < r->c.n; i++)
-        if (e[i] >= floor && r->c.key[i] < lowest)
+        if (e[i] >= threshold && r->c.key[i] < lowest)
             lowest = r->c.key[i];
     cut_at(r, lowest, INT64_MAX);
 }

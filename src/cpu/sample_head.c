@@ -60,27 +60,28 @@ static void find_first(struct syi_row *r, struct syi_candidates *c)
 }
 
 /* Those of syi_scan_collect, and the overrides. */
-static bool collect(const struct syi_row *r, uint16_t floor, const struct syi_limit *limit,
+static bool collect(const struct syi_row *r, uint16_t threshold, const struct syi_limit *limit,
                     struct syi_candidates *c)
 {
-    if (!syi_scan_collect(r->kernels, &r->scan, floor, limit, c))
+    if (!syi_scan_collect(r->kernels, &r->scan, threshold, limit, c))
         return false;
-    /* Overrides below the floor are not added: other tokens of that value have not been collected. An override may be
-       between the floor and the next lower 16-bit value. */
+    /* Overrides below the threshold are not added: other tokens of that value have not been collected. An override may be
+       between the threshold and the next lower 16-bit value. */
     const sy_type type = r->logits.type;
-    const uint32_t below = syi_scan_key((uint16_t)(floor - 1u), type) | (type == SY_TYPE_F32 ? 0xffffu : 0);
+    const uint32_t below =
+        syi_scan_key((uint16_t)(threshold - 1u), type) | (type == SY_TYPE_F32 ? 0xffffu : 0);
     if (r->logits.n_out > 0)
         syi_row_replace(r, c, below + 1);
     return true;
 }
 
-/* The tokens that reach a floor into r->c, or fewer but the first `most` of the order, with the row's maximum. */
-static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
+/* The tokens that reach a threshold into r->c, or fewer but the first `most` of the order, with the row's maximum. */
+static bool collect_from(struct syi_row *r, uint16_t threshold, size_t most)
 {
     const size_t n = r->plan->args.ties == SY_TIES_ALL ? 0 : most;
     const struct syi_limit limit = {.n = n, .exact = n > 0 && r->top_p >= 1.0f, .hist = r->scratch->hist};
     r->c = (struct syi_candidates){r->scratch->kept_key, r->scratch->kept_idx, 0};
-    if (!collect(r, floor, &limit, &r->c))
+    if (!collect(r, threshold, &limit, &r->c))
         return false;
     uint32_t max = 0;
     for (int64_t i = 0; i < r->c.n; i++)
@@ -90,20 +91,20 @@ static bool collect_from(struct syi_row *r, uint16_t floor, size_t most)
 }
 
 /* An order that at least k tokens reach; at least `least`. */
-static uint16_t floor_of(const struct syi_row *r, size_t k, uint16_t least)
+static uint16_t threshold_of(const struct syi_row *r, size_t k, uint16_t least)
 {
     const bool by_blocks = k <= syi_scan_blocks(r->plan->vocab) * 7 / 8;
-    const uint16_t floor =
-        by_blocks ? syi_scan_floor(r->kernels, &r->scan, k)
-                  : syi_scan_floor_each(r->kernels, &r->scan, k, (uint16_t *)(void *)r->scratch->key);
-    return floor > least ? floor : least;
+    const uint16_t threshold =
+        by_blocks ? syi_scan_threshold(r->kernels, &r->scan, k)
+                  : syi_scan_threshold_each(r->kernels, &r->scan, k, (uint16_t *)(void *)r->scratch->key);
+    return threshold > least ? threshold : least;
 }
 
 /* The first `k` of the order and perhaps more. -inf counts only in lists. */
 static bool collect_head(struct syi_row *r, size_t k)
 {
     const uint16_t least = lists_candidates(r->plan) ? 0 : syi_order_minus_inf(r->logits.type) + 1;
-    return collect_from(r, floor_of(r, k, least), k);
+    return collect_from(r, threshold_of(r, k, least), k);
 }
 
 /* About the order of the least logit that min-p keeps. */
@@ -118,7 +119,7 @@ static uint32_t guess_min_p(const struct syi_row *r)
 
 /* What min-p keeps reaches this order, and perhaps more does: exp is monotone, so it is the lowest order with a logit
    that min-p keeps. It is searched for near a guess, and else in sixteenths. */
-static uint16_t min_p_floor(const struct syi_row *r)
+static uint16_t min_p_threshold(const struct syi_row *r)
 {
     enum { PROBES = 16 };
     const sy_type type = r->logits.type;
@@ -155,8 +156,8 @@ static bool draws_by_cdf(const struct syi_row *r)
 /* Candidates of min-p without other filters, or the token. */
 static enum syi_head decide_min_p(struct syi_row *r)
 {
-    const uint16_t floor = min_p_floor(r);
-    if (!syi_scan_dense(r->kernels, &r->scan, floor) && collect_from(r, floor, 0)) {
+    const uint16_t threshold = min_p_threshold(r);
+    if (!syi_scan_dense(r->kernels, &r->scan, threshold) && collect_from(r, threshold, 0)) {
         if (!draws_by_cdf(r))
             return SYI_HEAD_READ;
         syi_row_draw_min_p(r);
@@ -164,12 +165,12 @@ static enum syi_head decide_min_p(struct syi_row *r)
     }
     if (!draws_by_cdf(r) || !syi_counts_whole(&r->logits))
         return SYI_HEAD_NONE;
-    syi_row_walk(r, floor);
+    syi_row_walk(r, threshold);
     return SYI_HEAD_DRAWN;
 }
 
-/* A guess at the weight of the tokens below a floor, from one in 256. */
-static uint64_t guess_below(const struct syi_row *r, uint16_t floor)
+/* A guess at the weight of the tokens below a threshold, from one in 256. */
+static uint64_t guess_below(const struct syi_row *r, uint16_t threshold)
 {
     enum { EVERY = 256, AT_ONCE = 256 };
     const struct syi_logits *row = &r->logits;
@@ -181,7 +182,7 @@ static uint64_t guess_below(const struct syi_row *r, uint16_t floor)
         size_t n = 0;
         for (; n < AT_ONCE && i < row->n; i += EVERY) {
             const uint16_t order = syi_scan_order(row, i);
-            if (order > syi_order_minus_inf(row->type) && order < floor) /* neither -inf nor NaN */
+            if (order > syi_order_minus_inf(row->type) && order < threshold) /* neither -inf nor NaN */
                 key[n++] = syi_value_key(syi_load_float(row->x + i * bytes, row->type));
         }
         r->kernels->exp_keys(e, key, n, r->max, r->inv_t);
@@ -215,25 +216,25 @@ static bool find_head(struct syi_row *r)
     enum { FIRST = 64, LARGE = 1024 };
     const size_t n_blocks = syi_scan_blocks(r->plan->vocab);
     size_t k = n_blocks < FIRST ? n_blocks : FIRST;
-    uint16_t floor = syi_scan_floor(r->kernels, &r->scan, k);
-    if (syi_scan_crowded(r->kernels, &r->scan, floor, FIRST) || !collect_from(r, floor, 0))
+    uint16_t threshold = syi_scan_threshold(r->kernels, &r->scan, k);
+    if (syi_scan_crowded(r->kernels, &r->scan, threshold, FIRST) || !collect_from(r, threshold, 0))
         return false;
     uint64_t have = weigh_candidates(r);
     const struct syi_weigher weigher = syi_row_weigher(r);
-    const uint64_t guess = r->mass.high == 0 ? have + guess_below(r, floor) : r->mass.high;
+    const uint64_t guess = r->mass.high == 0 ? have + guess_below(r, threshold) : r->mass.high;
     uint64_t enough = syi_mass_target(r->top_p, guess);
     for (size_t collected = k;;) {
         while (have <
-               enough) { /* the maxima determine a floor that is low enough before tokens are collected */
+               enough) { /* the maxima determine a threshold that is low enough before tokens are collected */
             k *= 2;
             if (k > n_blocks || k > LARGE)
                 return false;
-            floor = syi_scan_floor(r->kernels, &r->scan, k);
-            have = syi_scan_weigh_maxima(r->kernels, &r->scan, floor, r->max, r->inv_t) +
-                   syi_weigh_extra(&weigher, syi_scan_key(floor, r->logits.type));
+            threshold = syi_scan_threshold(r->kernels, &r->scan, k);
+            have = syi_scan_weigh_maxima(r->kernels, &r->scan, threshold, r->max, r->inv_t) +
+                   syi_weigh_extra(&weigher, syi_scan_key(threshold, r->logits.type));
         }
         if (r->mass.high != 0)
-            return k == collected || collect_from(r, floor, 0);
+            return k == collected || collect_from(r, threshold, 0);
         if (r->plan->list_prob.data != NULL) /* summed only when the head is likely to be enough */
             syi_row_weigh(r);
         else
@@ -284,7 +285,7 @@ bool syi_row_max(struct syi_row *r)
 void syi_row_first(const struct syi_row *r, size_t n, struct syi_candidates *c)
 {
     const struct syi_limit limit = {.n = n, .exact = true, .hist = r->scratch->hist};
-    collect(r, floor_of(r, n, syi_order_minus_inf(r->logits.type) + 1), &limit, c);
+    collect(r, threshold_of(r, n, syi_order_minus_inf(r->logits.type) + 1), &limit, c);
 }
 
 /* Fills the data for outputs of a row whose candidates are all its tokens. */

@@ -16,11 +16,11 @@ struct kept {
 
 struct walk {
     struct syi_row *r;
-    uint16_t floor;   /* least order that may be kept */
-    float least;      /* and least f32 */
-    float value;      /* of which the weight was taken last */
-    struct kept each; /* its weight, and 1; or 0 */
-    bool equal;       /* what was kept of all strips so far was equal in each of them */
+    uint16_t threshold; /* least order that may be kept */
+    float least;        /* and least f32 */
+    float value;        /* of which the weight was taken last */
+    struct kept each;   /* its weight, and 1; or 0 */
+    bool equal;         /* what was kept of all strips so far was equal in each of them */
 };
 
 static void weigh_value(struct walk *w, float value)
@@ -46,13 +46,13 @@ static int32_t count_equal_f32(const any_f32 *x, size_t n, float least, float va
 }
 
 /* The same by orders, with -0 as +0. */
-static int32_t count_equal_16(const any_u16 *x, size_t n, uint16_t floor, uint16_t value)
+static int32_t count_equal_16(const any_u16 *x, size_t n, uint16_t threshold, uint16_t value)
 {
     uint16_t count = 0, others = 0;
     for (size_t i = 0; i < n; i++) {
         const uint16_t order = (uint16_t)(x[i] ^ ((0u - (x[i] >> 15)) | 0x8000u));
         const uint16_t canonical = (uint16_t)(order + (order == 0x7fffu));
-        const uint16_t reaches = canonical >= floor;
+        const uint16_t reaches = canonical >= threshold;
         count = (uint16_t)(count + reaches);
         others |= (uint16_t)(reaches & (canonical != value));
     }
@@ -86,7 +86,7 @@ static int32_t count_equal(struct walk *w, const unsigned char *x, size_t n, uin
         const float value = syi_key_value(syi_scan_key(canonical, type));
         if (value != w->value)
             weigh_value(w, value);
-        return count_equal_16((const any_u16 *)x, n, w->floor, canonical);
+        return count_equal_16((const any_u16 *)x, n, w->threshold, canonical);
     }
     const any_f32 *wide = (const any_f32 *)x;
     const int32_t count = count_equal_f32(wide, n, w->least, w->value);
@@ -120,7 +120,7 @@ static struct kept weigh_block(struct walk *w, size_t block)
     const unsigned char *x = part_at(&r->logits, block, SYI_BLOCK);
     struct kept kept = {0, 0};
     float e[SYI_BLOCK];
-    if (r->scan.max[block] < w->floor)
+    if (r->scan.max[block] < w->threshold)
         return kept;
     const int32_t equal = count_equal(w, x, n, r->scan.max[block]);
     if (equal >= 0)
@@ -140,7 +140,7 @@ static struct kept weigh_strip(struct walk *w, size_t strip)
     const struct syi_row *r = w->r;
     const size_t n_blocks = syi_scan_blocks(r->logits.n), first = strip * BLOCKS;
     struct kept kept = {0, 0};
-    if (r->scan.group[strip] < w->floor)
+    if (r->scan.group[strip] < w->threshold)
         return kept;
     const int32_t equal = w->equal
                               ? count_equal(w, part_at(&r->logits, strip, SYI_PIECE),
@@ -170,11 +170,13 @@ static int64_t find_in_block(const struct walk *w, size_t block, uint64_t target
     }
 }
 
-void syi_row_walk(struct syi_row *r, uint16_t floor)
+void syi_row_walk(struct syi_row *r, uint16_t threshold)
 {
     uint64_t *strip = r->scratch->table.strip, seen = 0, weight;
-    struct walk w = {
-        .r = r, .floor = floor, .least = syi_key_value(syi_scan_key(floor, r->logits.type)), .equal = true};
+    struct walk w = {.r = r,
+                     .threshold = threshold,
+                     .least = syi_key_value(syi_scan_key(threshold, r->logits.type)),
+                     .equal = true};
     struct kept all = {0, 0};
     weigh_value(&w, r->max);
     for (size_t i = 0; i < syi_weigh_strips(r->logits.n); i++) {

@@ -1,6 +1,6 @@
 /*
  * Fast paths of sample: most rows need only their few largest logits, and those are found at the speed of
- * reading. One pass takes the maximum of every 64 logits; the k-th largest of these maxima is a floor that at
+ * reading. One pass takes the maximum of every 64 logits; the k-th largest of these maxima is a threshold that at
  * least k logits reach, so only blocks that reach it are read again. The result is a superset of the candidates
  * with exact keys, in index order; the following stages cut it as they cut a whole row.
  */
@@ -250,7 +250,7 @@ uint32_t syi_scan_key(uint16_t order, sy_type type)
     return (uint32_t)order << 16 | (type == SY_TYPE_BF16 && order < 0x8000u ? 0xffffu : 0);
 }
 
-/* Zeros after n entries, which reach no floor, pad them to whole vectors. */
+/* Zeros after n entries, which reach no threshold, pad them to whole vectors. */
 static size_t fill_up(uint16_t *v, size_t n)
 {
     const size_t wide = (n + WIDE - 1) / WIDE * WIDE;
@@ -281,26 +281,26 @@ static uint16_t kth_of(const struct syi_kernels *kernels, const uint16_t *max, s
     return (uint16_t)low;
 }
 
-uint16_t syi_scan_floor(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k)
+uint16_t syi_scan_threshold(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k)
 {
     const size_t n_groups = syi_scan_groups(s->row.n);
-    uint16_t floor = s->top;
-    if (k > 1 && 2 * k <= n_groups) /* enough groups: a slightly lower floor, found much sooner */
-        floor = kth_of(kernels, s->group, n_groups, s->top, k, k / 8);
+    uint16_t threshold = s->top;
+    if (k > 1 && 2 * k <= n_groups) /* enough groups: a slightly lower threshold, found much sooner */
+        threshold = kth_of(kernels, s->group, n_groups, s->top, k, k / 8);
     else if (k > 1)
-        floor = kth_of(kernels, s->max, syi_scan_blocks(s->row.n), s->top, k, k / 8);
-    return floor == 0x8000u ? 0x7fffu : floor; /* +0 equals -0, which is one below */
+        threshold = kth_of(kernels, s->max, syi_scan_blocks(s->row.n), s->top, k, k / 8);
+    return threshold == 0x8000u ? 0x7fffu : threshold; /* +0 equals -0, which is one below */
 }
 
-bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+bool syi_scan_crowded(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t threshold,
                       size_t more)
 {
     const size_t n_blocks = syi_scan_blocks(s->row.n);
-    return kernels->count_ge_u16(s->max, n_blocks, floor) > n_blocks / 4 * 3 + more;
+    return kernels->count_ge_u16(s->max, n_blocks, threshold) > n_blocks / 4 * 3 + more;
 }
 
-/* Blocks that reach a floor, from block *next on, at most `most`; returns how many. */
-static size_t list_blocks(const struct syi_scan *s, uint16_t floor, size_t *next, uint32_t *block,
+/* Blocks that reach a threshold, from block *next on, at most `most`; returns how many. */
+static size_t list_blocks(const struct syi_scan *s, uint16_t threshold, size_t *next, uint32_t *block,
                           size_t most)
 {
     const size_t n_blocks = syi_scan_blocks(s->row.n);
@@ -308,25 +308,25 @@ static size_t list_blocks(const struct syi_scan *s, uint16_t floor, size_t *next
     size_t n = 0, b = *next;
     for (; b < n_blocks && n + GROUP <= most; b += GROUP) {
         const size_t end = n_blocks - b < GROUP ? n_blocks : b + GROUP;
-        if (group[b / GROUP] < floor)
+        if (group[b / GROUP] < threshold)
             continue;
         for (size_t i = b; i < end; i++) { /* no branch, which would be mispredicted */
             block[n] = (uint32_t)i;
-            n += max[i] >= floor;
+            n += max[i] >= threshold;
         }
     }
     *next = b;
     return n;
 }
 
-uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
-                               float m, float inv_t)
+uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct syi_scan *s,
+                               uint16_t threshold, float m, float inv_t)
 {
     uint32_t block[AT_ONCE], key[AT_ONCE];
     float e[AT_ONCE];
     uint64_t sum = 0;
     for (size_t next = 0; next < syi_scan_blocks(s->row.n);) {
-        const size_t n = list_blocks(s, floor, &next, block, AT_ONCE);
+        const size_t n = list_blocks(s, threshold, &next, block, AT_ONCE);
         for (size_t i = 0; i < n; i++)
             key[i] = syi_scan_key(s->max[block[i]], s->row.type);
         kernels->exp_keys(e, key, n, m, inv_t);
@@ -356,11 +356,12 @@ static inline __attribute__((always_inline)) size_t fold_orders(uint16_t *restri
     return groups;
 }
 
-SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, const struct syi_scan *s,
-                                            size_t k, uint16_t *order)
+SYI_HAS_BUFFER uint16_t syi_scan_threshold_each(const struct syi_kernels *kernels, const struct syi_scan *s,
+                                                size_t k, uint16_t *order)
 {
     const struct syi_logits *row = &s->row;
-    const bool fold = (size_t)row->n >= k * 2 * FOLD; /* the floor of enough groups is found much sooner */
+    const bool fold =
+        (size_t)row->n >= k * 2 * FOLD; /* the threshold of enough groups is found much sooner */
     unsigned char buffer[SYI_PIECE * 4];
     size_t found = 0;
     for (size_t first = 0; first < (size_t)row->n; first += SYI_PIECE) {
@@ -374,9 +375,9 @@ SYI_HAS_BUFFER uint16_t syi_scan_floor_each(const struct syi_kernels *kernels, c
             put_orders(order + first, x, n, row->type);
     }
     found = fold ? found : (size_t)row->n;
-    const uint16_t floor =
+    const uint16_t threshold =
         kth_of(kernels, order, found < WIDE ? found : fill_up(order, found), s->top, k, k / 8);
-    return floor == 0x8000u ? 0x7fffu : floor;
+    return threshold == 0x8000u ? 0x7fffu : threshold;
 }
 
 /* ---- Tokens ------------------------------------------------------------------------------------------ */
@@ -396,18 +397,18 @@ static inline uint32_t key_at(const unsigned char *x, size_t i, sy_type type)
     return (bits ^ (sign | 0x80000000u)) + (bits == 0x80000000u); /* -0 is +0 */
 }
 
-typedef uint64_t reach_fn(const void *x, uint16_t floor);
+typedef uint64_t reach_fn(const void *x, uint16_t threshold);
 
 /* The last block, which may be short: filled up with the lowest order there is. Separate from the loop that
    calls it, which needs no buffer. */
 static __attribute__((noinline)) uint64_t reach_last(reach_fn *reach, const struct syi_logits *row,
-                                                     uint16_t floor)
+                                                     uint16_t threshold)
 {
     const size_t bytes = syi_float_bytes(row->type), whole = (size_t)row->n / SYI_BLOCK * SYI_BLOCK;
     unsigned char last[SYI_BLOCK_BYTES_32];
     memset(last, 0xff, sizeof last);
     memcpy(last, row->x + whole * bytes, ((size_t)row->n - whole) * bytes);
-    return reach(last, floor);
+    return reach(last, threshold);
 }
 
 /* An f32 as a signed integer that orders like it, -0 one below +0; NaNs with a sign are below -inf. */
@@ -468,16 +469,16 @@ static size_t run_of(const uint32_t *block, size_t n)
     return run;
 }
 
-/* The largest f32 of the blocks that reach a floor, and where the run of blocks begins that has it first. The buffer is
+/* The largest f32 of the blocks that reach a threshold, and where the run of blocks begins that has it first. The buffer is
    for rows with excluded tokens. */
-static inline __attribute__((always_inline)) int32_t find_best(const struct syi_scan *s, uint16_t floor,
+static inline __attribute__((always_inline)) int32_t find_best(const struct syi_scan *s, uint16_t threshold,
                                                                unsigned char *buffer, size_t *at)
 {
     const struct syi_logits *row = &s->row;
     uint32_t block[AT_ONCE];
     int32_t best = INT32_MIN;
     for (size_t next = 0; next < syi_scan_blocks(row->n);) {
-        const size_t n = list_blocks(s, floor, &next, block, AT_ONCE);
+        const size_t n = list_blocks(s, threshold, &next, block, AT_ONCE);
         for (size_t i = 0, run; i < n; i += run) {
             run = run_of(block + i, n - i);
             const size_t first = block[i] * (size_t)SYI_BLOCK, left = (size_t)row->n - first;
@@ -491,16 +492,16 @@ static inline __attribute__((always_inline)) int32_t find_best(const struct syi_
 }
 
 /* The upper half of an f32 does not decide which of the blocks with the largest order has the maximum. */
-static void find_first_f32(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+static void find_first_f32(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t threshold,
                            struct syi_candidates *c)
 {
     const struct syi_logits *row = &s->row;
     size_t at = 0;
-    const int32_t best = find_best(s, floor, NULL, &at), least = best == 0 ? -1 : best;
+    const int32_t best = find_best(s, threshold, NULL, &at), least = best == 0 ? -1 : best;
     c->key[0] = (uint32_t)best ^ 0x80000000u;
     for (; at + SYI_BLOCK <= (size_t)row->n; at += SYI_BLOCK) {
         const unsigned char *x = row->x + at * 4;
-        uint64_t hits = kernels->reach_32(x, floor);
+        uint64_t hits = kernels->reach_32(x, threshold);
         while (hits != 0 && signed_order(x, (size_t)__builtin_ctzll(hits)) < least)
             hits &= hits - 1;
         c->idx[0] = (int32_t)at + (hits != 0 ? __builtin_ctzll(hits) : 0);
@@ -510,26 +511,26 @@ static void find_first_f32(const struct syi_kernels *kernels, const struct syi_s
     c->idx[0] = (int32_t)(at + first_best(row->x + at * 4, best));
 }
 
-static SYI_HAS_BUFFER void find_first_f32_masked(const struct syi_scan *s, uint16_t floor,
+static SYI_HAS_BUFFER void find_first_f32_masked(const struct syi_scan *s, uint16_t threshold,
                                                  struct syi_candidates *c)
 {
     unsigned char buffer[SYI_PIECE * 4];
     size_t at = 0;
-    const int32_t best = find_best(s, floor, buffer, &at);
+    const int32_t best = find_best(s, threshold, buffer, &at);
     c->key[0] = (uint32_t)best ^ 0x80000000u;
     c->idx[0] = (int32_t)(at + first_best(syi_piece(&s->row, at, piece_size(&s->row, at), buffer), best));
 }
 
 /* In 16 bits the first block that has the largest order decides. */
-static void find_first_16(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+static void find_first_16(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t threshold,
                           struct syi_candidates *c)
 {
     const struct syi_logits *row = &s->row;
     unsigned char last[SYI_BLOCK_BYTES_16];
     size_t block = 0;
-    while (s->group[block / GROUP] < floor)
+    while (s->group[block / GROUP] < threshold)
         block += GROUP;
-    while (s->max[block] < floor)
+    while (s->max[block] < threshold)
         block++;
     const size_t first = block * SYI_BLOCK, left = (size_t)row->n - first;
     const size_t size = left < SYI_BLOCK ? left : SYI_BLOCK;
@@ -540,22 +541,22 @@ static void find_first_16(const struct syi_kernels *kernels, const struct syi_sc
         x = last;
     }
     c->key[0] = syi_scan_key(s->top, row->type);
-    c->idx[0] = (int32_t)first + __builtin_ctzll(kernels->reach_16(x, floor));
+    c->idx[0] = (int32_t)first + __builtin_ctzll(kernels->reach_16(x, threshold));
 }
 
 void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s, struct syi_candidates *c)
 {
-    const uint16_t floor = syi_scan_floor(kernels, s, 1);
+    const uint16_t threshold = syi_scan_threshold(kernels, s, 1);
     c->n = 1;
     if (s->row.type != SY_TYPE_F32)
-        find_first_16(kernels, s, floor, c);
+        find_first_16(kernels, s, threshold, c);
     else if (syi_counts_whole(&s->row))
-        find_first_f32(kernels, s, floor, c);
+        find_first_f32(kernels, s, threshold, c);
     else
-        find_first_f32_masked(s, floor, c);
+        find_first_f32_masked(s, threshold, c);
 }
 
-bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor)
+bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t threshold)
 {
     enum { SAMPLES = 8, MANY = 16 };
     const struct syi_logits *row = &s->row;
@@ -564,21 +565,21 @@ bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s,
     reach_fn *reach = row->type == SY_TYPE_F32 ? kernels->reach_32 : kernels->reach_16;
     int hits = 0, blocks = 0;
     for (size_t b = 0; b < whole; b += step)
-        if (s->max[b] >= floor) {
-            hits += __builtin_popcountll(reach(row->x + b * bytes, floor));
+        if (s->max[b] >= threshold) {
+            hits += __builtin_popcountll(reach(row->x + b * bytes, threshold));
             blocks++;
         }
     return hits > blocks * MANY;
 }
 
-/* A collection of the first of the order: `limit` of them, or all that reach the floor when it is 0. */
+/* A collection of the first of the order: `limit` of them, or all that reach the threshold when it is 0. */
 struct collection {
     const struct syi_kernels *kernels;
     struct syi_candidates *c;
     size_t limit;
     uint64_t *hist;
     int64_t keys; /* how many have their keys */
-    uint16_t floor;
+    uint16_t threshold;
     uint32_t above; /* only keys above this one count */
 };
 
@@ -615,12 +616,12 @@ static struct syi_cut cut_equals(const struct collection *to, uint16_t upper, ui
     return cut;
 }
 
-/* The least key that is not below a floor. */
-static uint32_t least_from(const struct syi_candidates *c, uint32_t floor)
+/* The least key that is not below a threshold. */
+static uint32_t least_from(const struct syi_candidates *c, uint32_t threshold)
 {
     uint32_t least = UINT32_MAX;
     for (int64_t i = 0; i < c->n; i++) {
-        const uint32_t key = c->key[i] >= floor ? c->key[i] : UINT32_MAX;
+        const uint32_t key = c->key[i] >= threshold ? c->key[i] : UINT32_MAX;
         least = key < least ? key : least;
     }
     return least;
@@ -630,10 +631,10 @@ static uint32_t least_from(const struct syi_candidates *c, uint32_t floor)
 static struct syi_cut find_cut(const struct collection *to)
 {
     const struct syi_candidates *c = to->c;
-    const size_t room = SYI_SELECT_BINS * sizeof *to->hist / sizeof(uint16_t);
+    const size_t capacity = SYI_SELECT_BINS * sizeof *to->hist / sizeof(uint16_t);
     uint16_t *upper = (uint16_t *)(void *)to->hist;
     struct syi_cut cut = {0, to->limit};
-    if ((size_t)c->n + WIDE > room) {
+    if ((size_t)c->n + WIDE > capacity) {
         syi_select(c, NULL, to->limit, to->hist, &cut);
         return cut;
     }
@@ -669,7 +670,7 @@ static uint32_t keep_limit(struct collection *to)
 static void prune(struct collection *to, sy_type type)
 {
     to->above = keep_limit(to);
-    to->floor = (uint16_t)(order_of_key(to->above, type) + (type != SY_TYPE_F32));
+    to->threshold = (uint16_t)(order_of_key(to->above, type) + (type != SY_TYPE_F32));
 }
 
 /* Whether any of n f32 has a key above one. */
@@ -714,19 +715,20 @@ static void add_keys(struct collection *to, const struct syi_logits *row)
     to->keys = to->c->n;
 }
 
-/* The tokens of a block that reach a floor and count. */
-static inline uint64_t hits_of(reach_fn *reach, const struct syi_logits *row, size_t block, uint16_t floor)
+/* The tokens of a block that reach a threshold and count. */
+static inline uint64_t hits_of(reach_fn *reach, const struct syi_logits *row, size_t block,
+                               uint16_t threshold)
 {
     const size_t start = block * SYI_BLOCK;
     uint64_t hits = start + SYI_BLOCK <= (size_t)row->n
-                        ? reach(row->x + start * syi_float_bytes(row->type), floor)
-                        : reach_last(reach, row, floor);
+                        ? reach(row->x + start * syi_float_bytes(row->type), threshold)
+                        : reach_last(reach, row, threshold);
     if (row->n_out > 0)
         hits &= ~syi_out_bits(row, start);
     return row->allow != NULL ? hits & syi_allow_bits(row, start) : hits;
 }
 
-/* Puts the tokens of a block that reach the floor after the others. */
+/* Puts the tokens of a block that reach the threshold after the others. */
 static void collect_block(const struct syi_logits *row, size_t block, uint64_t hits, struct collection *to)
 {
     const size_t start = block * SYI_BLOCK;
@@ -739,26 +741,26 @@ static void collect_block(const struct syi_logits *row, size_t block, uint64_t h
         prune(to, row->type);
 }
 
-bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t floor,
+bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t threshold,
                       const struct syi_limit *limit, struct syi_candidates *c)
 {
     const struct syi_logits *row = &s->row;
     const size_t bytes = SYI_BLOCK * syi_float_bytes(row->type), whole = (size_t)row->n / SYI_BLOCK;
     reach_fn *reach = row->type == SY_TYPE_F32 ? kernels->reach_32 : kernels->reach_16;
     struct collection to = {
-        .kernels = kernels, .c = c, .limit = limit->n, .hist = limit->hist, .floor = floor};
+        .kernels = kernels, .c = c, .limit = limit->n, .hist = limit->hist, .threshold = threshold};
     uint32_t block[AT_ONCE];
     c->n = 0;
-    if (floor <= syi_order_minus_inf(row->type))
+    if (threshold <= syi_order_minus_inf(row->type))
         return false;
     for (size_t next = 0; next < syi_scan_blocks(row->n);) {
-        const size_t n = list_blocks(s, to.floor, &next, block, AT_ONCE);
+        const size_t n = list_blocks(s, to.threshold, &next, block, AT_ONCE);
         for (size_t i = 0; i < n; i++)
             for (size_t line = 0; line < bytes; line += 64) /* what was read has left the first-level cache */
                 __builtin_prefetch(row->x + block[i] * bytes + line);
         for (size_t i = 0; i < n; i++) {
             const unsigned char *x = row->x + block[i] * bytes;
-            if (s->max[block[i]] < to.floor)
+            if (s->max[block[i]] < to.threshold)
                 continue;
             if (to.above > 0 && row->type == SY_TYPE_F32) {
                 const size_t run = run_of(block + i, n - i);
@@ -767,7 +769,7 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
                     continue;
                 }
             }
-            collect_block(row, block[i], hits_of(reach, row, block[i], to.floor), &to);
+            collect_block(row, block[i], hits_of(reach, row, block[i], to.threshold), &to);
         }
         add_keys(&to, row);
     }
@@ -781,15 +783,15 @@ int64_t syi_scan_before(const struct syi_kernels *kernels, const struct syi_scan
 {
     const struct syi_logits *row = &s->row;
     const uint16_t order = order_of_key(key, row->type);
-    const uint16_t floor = order == 0x8000u ? 0x7fffu : order; /* +0 equals -0, which is one below */
+    const uint16_t threshold = order == 0x8000u ? 0x7fffu : order; /* +0 equals -0, which is one below */
     reach_fn *reach = row->type == SY_TYPE_F32 ? kernels->reach_32 : kernels->reach_16;
     int64_t count = 0;
     for (size_t b = 0; b < syi_scan_blocks(row->n); b++) {
-        if (s->max[b] < floor)
+        if (s->max[b] < threshold)
             continue;
         const uint64_t above = hits_of(reach, row, b, (uint16_t)(order + 1u));
         count += __builtin_popcountll(above);
-        for (uint64_t near = hits_of(reach, row, b, floor) & ~above; near != 0; near &= near - 1) {
+        for (uint64_t near = hits_of(reach, row, b, threshold) & ~above; near != 0; near &= near - 1) {
             const size_t i = b * SYI_BLOCK + (size_t)__builtin_ctzll(near);
             const uint32_t other = key_at(row->x, i, row->type);
             count += (other > key) | ((other == key) & ((int64_t)i < token));

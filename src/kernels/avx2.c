@@ -480,16 +480,16 @@ static __m256i at_least_16(__m256i v, __m256i least)
     return _mm256_cmpeq_epi16(_mm256_max_epu16(v, least), v);
 }
 
-static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t floor)
+static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t threshold)
 {
-    const __m256i least = _mm256_set1_epi16((short)floor);
+    const __m256i least = _mm256_set1_epi16((short)threshold);
     size_t count = 0, i = 0;
     for (; i + 32 <= n; i += 32) {
         const __m256i low = at_least_16(load_words(v + i), least),
                       high = at_least_16(load_words(v + i + 16), least);
         count += (size_t)__builtin_popcount((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(low, high)));
     }
-    return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, floor);
+    return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, threshold);
 }
 
 static __m256i ge_16(const char *x, __m256i least)
@@ -500,10 +500,10 @@ static __m256i ge_16(const char *x, __m256i least)
 }
 
 /* One bit for each element of a block. Packing works within halves: 0xd8 swaps the middle quarters back. */
-static uint64_t reach_16(const void *block, uint16_t floor)
+static uint64_t reach_16(const void *block, uint16_t threshold)
 {
     const char *x = block;
-    const __m256i least = _mm256_set1_epi16((short)floor);
+    const __m256i least = _mm256_set1_epi16((short)threshold);
     const __m256i low = _mm256_packs_epi16(ge_16(x, least), ge_16(x + 32, least));
     const __m256i high = _mm256_packs_epi16(ge_16(x + 64, least), ge_16(x + 96, least));
     const uint32_t first = (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(low, 0xd8));
@@ -511,12 +511,12 @@ static uint64_t reach_16(const void *block, uint16_t floor)
     return first | (uint64_t)second << 32;
 }
 
-/* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
-   floor. */
-static uint64_t reach_32(const void *block, uint16_t floor)
+/* A whole word is at least the threshold with zeros below it exactly when its upper half is at least the
+   threshold. */
+static uint64_t reach_32(const void *block, uint16_t threshold)
 {
     const char *x = block;
-    const __m256i least = words((uint32_t)floor << 16);
+    const __m256i least = words((uint32_t)threshold << 16);
     uint64_t hits = 0;
     for (size_t i = 0; i < SYI_BLOCK; i += 8) {
         const __m256i bits = load_words(x + i * 4);

@@ -447,9 +447,9 @@ SYI_INLINE void block_max(uint16_t *max, uint16_t *low, const char *x, size_t n_
 
 SYI_DEFINE_BLOCK_MAX
 
-static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t floor)
+static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t threshold)
 {
-    const __m512i least = _mm512_set1_epi16((short)floor);
+    const __m512i least = _mm512_set1_epi16((short)threshold);
     const size_t whole = n - n % 32;
     size_t count = 0;
     for (size_t i = 0; i < whole; i += 32)
@@ -459,10 +459,10 @@ static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t floor)
     return count + (size_t)__builtin_popcount(_mm512_mask_cmpge_epu16_mask(live, tail, least));
 }
 
-static uint64_t reach_16(const void *x, uint16_t floor)
+static uint64_t reach_16(const void *x, uint16_t threshold)
 {
     const char *in = x;
-    const __m512i least = _mm512_set1_epi16((short)floor), top = _mm512_set1_epi16((short)0x8000u);
+    const __m512i least = _mm512_set1_epi16((short)threshold), top = _mm512_set1_epi16((short)0x8000u);
     uint64_t hits = 0;
     for (size_t i = 0; i < SYI_BLOCK; i += 32) {
         const __m512i bits = _mm512_loadu_si512(in + i * 2);
@@ -472,12 +472,12 @@ static uint64_t reach_16(const void *x, uint16_t floor)
     return hits;
 }
 
-/* A whole word is at least the floor with zeros below it exactly when its upper half is at least the
-   floor. */
-static uint64_t reach_32(const void *x, uint16_t floor)
+/* A whole word is at least the threshold with zeros below it exactly when its upper half is at least the
+   threshold. */
+static uint64_t reach_32(const void *x, uint16_t threshold)
 {
     const char *in = x;
-    const __m512i least = words((uint32_t)floor << 16), top = words(0x80000000u);
+    const __m512i least = words((uint32_t)threshold << 16), top = words(0x80000000u);
     uint64_t hits = 0;
     for (size_t i = 0; i < SYI_BLOCK; i += 16) {
         const __m512i bits = _mm512_loadu_si512(in + i * 4);

@@ -139,12 +139,12 @@ struct syi_kernels {
     void (*block_max_16)(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks);
     void (*block_max_32)(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks);
 
-    /* How many entries are >= floor. */
-    size_t (*count_ge_u16)(const uint16_t *v, size_t n, uint16_t floor);
+    /* How many entries are >= threshold. */
+    size_t (*count_ge_u16)(const uint16_t *v, size_t n, uint16_t threshold);
 
-    /* Which of the SYI_BLOCK elements of a block have an order >= floor, the first in the lowest bit. */
-    uint64_t (*reach_16)(const void *x, uint16_t floor);
-    uint64_t (*reach_32)(const void *x, uint16_t floor);
+    /* Which of the SYI_BLOCK elements of a block have an order >= threshold, the first in the lowest bit. */
+    uint64_t (*reach_16)(const void *x, uint16_t threshold);
+    uint64_t (*reach_32)(const void *x, uint16_t threshold);
 };
 
 /* Appends the positions of the set bits of a mask, counted from `base`, to the `found` ones. */

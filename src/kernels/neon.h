@@ -293,8 +293,8 @@ syi_scale_fn syi_scale_f16_neon_bf16, syi_scale_bf16_neon_bf16;
 /* Kernels of neon_scan.c. */
 void syi_block_max_16_neon(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks);
 void syi_block_max_32_neon(uint16_t *max, uint16_t *low, const void *x, size_t n_blocks);
-size_t syi_count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor);
-uint64_t syi_reach_16_neon(const void *x, uint16_t floor);
-uint64_t syi_reach_32_neon(const void *x, uint16_t floor);
+size_t syi_count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t threshold);
+uint64_t syi_reach_16_neon(const void *x, uint16_t threshold);
+uint64_t syi_reach_32_neon(const void *x, uint16_t threshold);
 
 #endif

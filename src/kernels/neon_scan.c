@@ -1,5 +1,5 @@
 /*
- * NEON kernels of the scan over raw logits: maxima of blocks, and elements above a floor.
+ * NEON kernels of the scan over raw logits: maxima of blocks, and elements above a threshold.
  */
 #include "kernels/neon.h"
 
@@ -149,10 +149,10 @@ void syi_block_max_32_neon(uint16_t *max, uint16_t *low, const void *x, size_t n
         *low = pattern;
 }
 
-size_t syi_count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
+size_t syi_count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t threshold)
 {
     enum { MOST = 1 << 18 }; /* elements before the 16-bit counters are added up: 2^14 in each */
-    const uint16x8_t least = vdupq_n_u16(floor);
+    const uint16x8_t least = vdupq_n_u16(threshold);
     size_t count = 0, i = 0;
     while (i + 16 <= n) {
         const size_t stop = n - i > MOST ? i + MOST : n;
@@ -163,22 +163,22 @@ size_t syi_count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t floor)
         }
         count += vaddlvq_u16(a) + vaddlvq_u16(b);
     }
-    return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, floor);
+    return count + syi_kernels_scalar.count_ge_u16(v + i, n - i, threshold);
 }
 
-/* One bit per element of a block, set where the order is at least the floor. From a floor that no negative reaches, bit
+/* One bit per element of a block, set where the order is at least the threshold. From a threshold that no negative reaches, bit
    patterns compare as signed integers. */
-SYI_INLINE uint64_t hits(const uint8_t *x, uint16_t floor, uint16x8_t (*load)(const uint8_t *, size_t))
+SYI_INLINE uint64_t hits(const uint8_t *x, uint16_t threshold, uint16x8_t (*load)(const uint8_t *, size_t))
 {
-    const uint16x8_t least = vdupq_n_u16(floor);
-    const int16x8_t positive = vdupq_n_s16((int16_t)(floor & 0x7fff));
+    const uint16x8_t least = vdupq_n_u16(threshold);
+    const int16x8_t positive = vdupq_n_s16((int16_t)(threshold & 0x7fff));
     uint8x16_t mask[4];
-    for (size_t i = 0; i < 4 && floor >= 0x8000u; i++) {
+    for (size_t i = 0; i < 4 && threshold >= 0x8000u; i++) {
         const uint16x8_t low = vcgeq_s16(vreinterpretq_s16_u16(load(x, i * 16)), positive);
         const uint16x8_t high = vcgeq_s16(vreinterpretq_s16_u16(load(x, i * 16 + 8)), positive);
         mask[i] = vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
     }
-    for (size_t i = 0; i < 4 && floor < 0x8000u; i++) {
+    for (size_t i = 0; i < 4 && threshold < 0x8000u; i++) {
         const uint16x8_t low = vcgeq_u16(order_of(load(x, i * 16)), least);
         const uint16x8_t high = vcgeq_u16(order_of(load(x, i * 16 + 8)), least);
         mask[i] = vuzp1q_u8(vreinterpretq_u8_u16(low), vreinterpretq_u8_u16(high));
@@ -186,12 +186,12 @@ SYI_INLINE uint64_t hits(const uint8_t *x, uint16_t floor, uint16x8_t (*load)(co
     return bits_of(mask);
 }
 
-uint64_t syi_reach_16_neon(const void *x, uint16_t floor)
+uint64_t syi_reach_16_neon(const void *x, uint16_t threshold)
 {
-    return hits(x, floor, load_16);
+    return hits(x, threshold, load_16);
 }
 
-uint64_t syi_reach_32_neon(const void *x, uint16_t floor)
+uint64_t syi_reach_32_neon(const void *x, uint16_t threshold)
 {
-    return hits(x, floor, load_32);
+    return hits(x, threshold, load_32);
 }

@@ -243,30 +243,30 @@ static void block_max_32(uint16_t *max, uint16_t *low, const void *x, size_t n_b
     block_max(max, low, x, n_blocks, order_32);
 }
 
-static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t floor)
+static size_t count_ge_u16(const uint16_t *v, size_t n, uint16_t threshold)
 {
     size_t count = 0;
     for (size_t i = 0; i < n; i++)
-        count += v[i] >= floor;
+        count += v[i] >= threshold;
     return count;
 }
 
-static uint64_t reach(const void *x, uint16_t floor, uint16_t (*order)(const void *, size_t))
+static uint64_t reach(const void *x, uint16_t threshold, uint16_t (*order)(const void *, size_t))
 {
     uint64_t hits = 0;
     for (size_t i = 0; i < SYI_BLOCK; i++)
-        hits |= (uint64_t)(order(x, i) >= floor) << i;
+        hits |= (uint64_t)(order(x, i) >= threshold) << i;
     return hits;
 }
 
-static uint64_t reach_16(const void *x, uint16_t floor)
+static uint64_t reach_16(const void *x, uint16_t threshold)
 {
-    return reach(x, floor, order_16);
+    return reach(x, threshold, order_16);
 }
 
-static uint64_t reach_32(const void *x, uint16_t floor)
+static uint64_t reach_32(const void *x, uint16_t threshold)
 {
-    return reach(x, floor, order_32);
+    return reach(x, threshold, order_32);
 }
 
 const struct syi_kernels syi_kernels_scalar = {

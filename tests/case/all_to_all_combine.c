@@ -31,11 +31,11 @@ static void tables_differ(struct call *c)
     const struct operand *const x = &c->operand[c->info->n_tensors + 1];
     uint16_t expert;
     memcpy(&expert, x->block + x->first + 46, sizeof expert);
-    call_apply(c, &(struct spoil){.kind = SPOIL_NUMBER,
-                                  .field = "expert_metadata",
-                                  .d = 23,
-                                  .value = expert == 5 ? 0 : 5,
-                                  .device = 1});
+    call_apply(c, &(struct change){.kind = CHANGE_NUMBER,
+                                   .field = "expert_metadata",
+                                   .d = 23,
+                                   .value = expert == 5 ? 0 : 5,
+                                   .device = 1});
 }
 
 #define DEVICE_1(k, x, dim, n) \

@@ -20,7 +20,7 @@
  *
  * Terms. operand: a tensor of the call, at first a dense array. `dense` has the contents of an input, `want` what the oracle
  * expects in an output; parts that the call must not write keep POISON. layout: where the operands lie for one run, with
- * strides, gaps and guards. spoil: one change that makes a valid call invalid.
+ * strides, gaps and guards. change: one that makes a valid call invalid.
  */
 #ifndef SWITCHYARD_TESTS_CASE_H
 #define SWITCHYARD_TESTS_CASE_H
@@ -125,29 +125,29 @@ struct call {
 };
 
 /* One change to a call that is laid out. */
-enum spoil_kind {
-    SPOIL_NOTHING,
-    SPOIL_MISSING,  /* the tensor is NULL */
-    SPOIL_LIKE,     /* it is given, as tensor `other` */
-    SPOIL_NO_SHAPE, /* its shape is NULL */
-    SPOIL_NO_DATA,  /* its data is NULL */
-    SPOIL_TYPE,     /* its type is `type` */
-    SPOIL_RANK,     /* its rank is `value`, new extents are 1 */
-    SPOIL_EXTENT,   /* extent d is `value` */
-    SPOIL_SHAPE,    /* rank and extents are `other`, without strides */
-    SPOIL_STRIDE,   /* stride d is `value` */
-    SPOIL_STRIDES,  /* the strides are `other` */
-    SPOIL_DEVICE,   /* its device type is `value` */
-    SPOIL_OVER,     /* it begins `value` bytes into tensor `other` */
-    SPOIL_NUMBER,   /* number d of its contents is `value` */
-    SPOIL_SCALAR,   /* the scalar is `value`, or the word `other` */
-    SPOIL_REAL,     /* the float scalar is `real` */
-    SPOIL_FORMAT,   /* the format has `value` at byte d; or `type`, or `real` as its a_min */
-    SPOIL_ONLY      /* no other tensors than `other`, and no scalars */
+enum change_kind {
+    CHANGE_NOTHING,
+    CHANGE_MISSING,  /* the tensor is NULL */
+    CHANGE_LIKE,     /* it is given, as tensor `other` */
+    CHANGE_NO_SHAPE, /* its shape is NULL */
+    CHANGE_NO_DATA,  /* its data is NULL */
+    CHANGE_TYPE,     /* its type is `type` */
+    CHANGE_RANK,     /* its rank is `value`, new extents are 1 */
+    CHANGE_EXTENT,   /* extent d is `value` */
+    CHANGE_SHAPE,    /* rank and extents are `other`, without strides */
+    CHANGE_STRIDE,   /* stride d is `value` */
+    CHANGE_STRIDES,  /* the strides are `other` */
+    CHANGE_DEVICE,   /* its device type is `value` */
+    CHANGE_OVER,     /* it begins `value` bytes into tensor `other` */
+    CHANGE_NUMBER,   /* number d of its contents is `value` */
+    CHANGE_SCALAR,   /* the scalar is `value`, or the word `other` */
+    CHANGE_REAL,     /* the float scalar is `real` */
+    CHANGE_FORMAT,   /* the format has `value` at byte d; or `type`, or `real` as its a_min */
+    CHANGE_ONLY      /* no other tensors than `other`, and no scalars */
 };
 enum { EVERY_DEVICE = -1 };
-struct spoil {
-    enum spoil_kind kind;
+struct change {
+    enum change_kind kind;
     const char *field, *other;
     int d;
     int64_t value;
@@ -191,7 +191,7 @@ struct op_case {
     const char *lines[CASE_LINES];  /* large ones, not on devices */
     const struct rejection *rejections,
         *ladder;             /* both end with a row without change; a ladder is in the documented order */
-    const char *own_extents; /* tensors whose extents only the case's own rows spoil: " field field " */
+    const char *own_extents; /* tensors whose extents only the case's own rows change: " field field " */
     const char *unchecked;   /* fields of which no rejection follows from the description: " field field " */
     const char *rejected;    /* a word of an enum that no call accepts */
     void (*attach)(struct call *c, sy_comm *comm); /* makes the call one of this comm, whose mesh it has */
@@ -352,10 +352,10 @@ void call_untouched(struct call *c, sy_ctx *ctx);               /* not a byte ch
 uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes);
 uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status);
 bool call_accepts(const struct call *c, const struct operand *x, DLDataType type);
-void call_apply(struct call *c, const struct spoil *s);
+void call_apply(struct call *c, const struct change *s);
 void call_change(struct call *c, const char *words); /* of struct rejection; NULL: none */
 const char *call_read(struct call *c, const char *text,
-                      struct spoil *s); /* the first word; returns those after it */
+                      struct change *s); /* the first word; returns those after it */
 struct operand *case_field_on(struct call *c, const char *field, int device); /* of a mesh */
 void operand_over(struct operand *x, const struct operand *y, int64_t by); /* lies on it, from this byte on */
 const sy_field_info *case_format_field(const struct call *c);              /* NULL: it has none */

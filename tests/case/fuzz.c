@@ -218,11 +218,11 @@ static struct answer make_and_try(sy_ctx *ctx, struct trial *t, const struct op_
     call_make_only(&c, op, in);
     memset(t, 0, sizeof *t);
     t->c = &c;
-    t->s = case_stream(&c, "spoil");
+    t->s = case_stream(&c, "change");
     t->args_bytes = c.info->args_bytes;
     const uint64_t layout = (uint64_t)stream_below(t->s, 3);
     call_lay_out(&c, layout, stream_chance(t->s, 4));
-    spoil_call(t, places[stream_below(t->s, 16)]);
+    corrupt_call(t, places[stream_below(t->s, 16)]);
     if (record != NULL)
         fprintf(record, "\t%s\t%s", op->name, t->what);
     const struct answer a = try_one(ctx, t);

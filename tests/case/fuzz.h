@@ -22,6 +22,6 @@ struct trial {
     _Alignas(64) unsigned char lent[1 << 14];
 };
 
-void spoil_call(struct trial *t, int64_t places);
+void corrupt_call(struct trial *t, int64_t places);
 
 #endif

@@ -337,15 +337,15 @@ static sy_status run_small(struct call *c, sy_ctx *ctx)
 /* Rejected in as many ways as sentences are composed. */
 static int reject_small(struct call *c, sy_ctx *ctx)
 {
-    static const struct spoil spoils[] = {{.kind = SPOIL_MISSING},
-                                          {.kind = SPOIL_NO_DATA},
-                                          {.kind = SPOIL_TYPE, .type = {255, 255, 65535}},
-                                          {.kind = SPOIL_RANK, .value = 6},
-                                          {.kind = SPOIL_DEVICE, .value = 8}};
+    static const struct change changes[] = {{.kind = CHANGE_MISSING},
+                                            {.kind = CHANGE_NO_DATA},
+                                            {.kind = CHANGE_TYPE, .type = {255, 255, 65535}},
+                                            {.kind = CHANGE_RANK, .value = 6},
+                                            {.kind = CHANGE_DEVICE, .value = 8}};
     int n = 0;
     for (int i = 0; i < c->n_described; i++)
-        for (size_t k = 0; c->operand[i].given && k < sizeof spoils / sizeof *spoils; k++, n++) {
-            struct spoil s = spoils[k];
+        for (size_t k = 0; c->operand[i].given && k < sizeof changes / sizeof *changes; k++, n++) {
+            struct change s = changes[k];
             s.field = c->operand[i].field->name;
             s.device = c->operand[i].device;
             call_lay_out(c, 0, false);

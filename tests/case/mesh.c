@@ -186,7 +186,7 @@ static const char *choices_of(const struct problem *p)
 }
 
 /* A choice of one device; of a table that its group shares it is the one of this device alone. */
-static void spoil_choice(struct call *c, struct problem *p)
+static void corrupt_choice(struct call *c, struct problem *p)
 {
     struct stream *const s = case_stream(c, "bad_choice");
     c->device = (int)stream_below(s, c->n_devices);
@@ -234,7 +234,7 @@ static bool find_twice(struct call *c, struct problem *p)
     return false;
 }
 
-static void spoil_contents(struct call *c, struct problem *p, bool strict)
+static void corrupt_contents(struct call *c, struct problem *p, bool strict)
 {
     if (p->use == USED_ROUTING)
         return;
@@ -244,7 +244,7 @@ static void spoil_contents(struct call *c, struct problem *p, bool strict)
     c->device = 0;
     const int64_t kind = c->in->kind == READ_TEXT || twice ? 0 : case_pick(c, "wrong", 16);
     if (kind == 1)
-        spoil_choice(c, p);
+        corrupt_choice(c, p);
     else if (kind == 2)
         spoil_mapping(c, p);
     case_note(c, "expert twice", twice);
@@ -308,7 +308,7 @@ static void make_tensors(struct call *c, struct problem *p)
     c->device = 0;
     if (p->combines ? p->of.coded_results : p->of.coded)
         c->format = p->of.named > 0 ? p->of.named : MESH_FORMATS;
-    spoil_contents(c, p, strict);
+    corrupt_contents(c, p, strict);
     note_problem(c, p);
     if (p->routing != NULL)
         set_routing(c, p->routing);

@@ -28,11 +28,11 @@ static void fill_slots(struct call *c, int64_t experts, int64_t capacity, bool u
         const int64_t slot = spent    ? 0
                              : unique ? order[i]
                                       : stream_below(s, slots),
-                      spoil = stream_below(s, 12);
+                      fault = stream_below(s, 12);
         int64_t e = slots > 0 ? slot / capacity : 0, l = slots > 0 ? slot % capacity : 0;
-        if (spoil == 0 || spent)
+        if (fault == 0 || spent)
             e = stream_chance(s, 2) ? experts : far[stream_below(s, 3)];
-        if (spoil == 1)
+        if (fault == 1)
             l = stream_chance(s, 2) ? capacity : far[stream_below(s, 3)];
         case_put(indices, i, e);
         case_put(locations, i, l);

@@ -25,8 +25,8 @@ enum phase {
 };
 
 struct trial {
-    struct rejection row; /* what is expected; its change is that of `spoil`, `more` and `then` */
-    struct spoil spoil, second;
+    struct rejection row; /* what is expected; its change is that of `first`, `more` and `then` */
+    struct change first, second;
     const char *more, *then;
     bool inputs; /* the query rejects it too, without outputs and data */
     enum phase phase;
@@ -56,15 +56,15 @@ static bool names(const char *list_of_names, const char *name)
 /* Whether the first change is the only one. */
 static bool is_alone(const struct trial *t)
 {
-    return t->second.kind == SPOIL_NOTHING && t->more == NULL && t->then == NULL && t->row.with == NULL;
+    return t->second.kind == CHANGE_NOTHING && t->more == NULL && t->then == NULL && t->row.with == NULL;
 }
 
 /* A fault of a mesh's tensor is of its device. */
 static void check_device(struct call *c, sy_ctx *ctx, const struct trial *t, const char *argument)
 {
     char want[80];
-    const struct spoil *const s = &t->spoil;
-    if (c->comm == NULL || s->kind >= SPOIL_NUMBER || s->device < 0 || !is_alone(t))
+    const struct change *const s = &t->first;
+    if (c->comm == NULL || s->kind >= CHANGE_NUMBER || s->device < 0 || !is_alone(t))
         return;
     const int device = case_field_on(c, s->field, s->device)->device;
     snprintf(want, sizeof want, "%s of device %d ", argument, device);
@@ -106,22 +106,22 @@ static void check_numbers(struct call *c, sy_ctx *ctx, const sy_fault *f, bool s
 
 static void check_plane(struct call *c, sy_ctx *ctx, const struct trial *t)
 {
-    const char *const dot = t->spoil.field != NULL ? strchr(t->spoil.field, '.') : NULL;
+    const char *const dot = t->first.field != NULL ? strchr(t->first.field, '.') : NULL;
     char plane[32];
     snprintf(plane, sizeof plane, "of plane %s", dot != NULL ? dot + 1 : "");
-    if (dot != NULL && t->spoil.kind != SPOIL_OVER && strstr(sy_ctx_error(ctx), plane) == NULL)
+    if (dot != NULL && t->first.kind != CHANGE_OVER && strstr(sy_ctx_error(ctx), plane) == NULL)
         case_fail(c, ctx, "the sentence does not contain %s", plane);
 }
 
 /* Arguments that may be blamed: without a statement the tensor, as it is named in the description, or both that overlap. */
 static bool may_blame(const struct trial *t, const char *argument)
 {
-    const struct spoil *const s = &t->spoil;
+    const struct change *const s = &t->first;
     if (t->row.blame != NULL)
         return *t->row.blame == '\0' || names(t->row.blame, argument);
     const size_t n = s->field != NULL ? strcspn(s->field, ".,") : 0;
     return s->field == NULL || (strlen(argument) == n && strncmp(s->field, argument, n) == 0) ||
-           (s->kind == SPOIL_OVER && strcmp(s->other, argument) == 0);
+           (s->kind == CHANGE_OVER && strcmp(s->other, argument) == 0);
 }
 
 static void check_sentence(struct call *c, sy_ctx *ctx, const struct trial *t, sy_status status)
@@ -141,7 +141,7 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct trial *t, s
         case_fail(c, ctx, "the sentence does not name the operator");
     if (!may_blame(t, f.argument))
         case_fail(c, ctx, "the fault names %s, want %s", f.argument,
-                  r->blame != NULL ? r->blame : t->spoil.field);
+                  r->blame != NULL ? r->blame : t->first.field);
     if (f.argument[0] != '\0' && strstr(sentence, f.argument) == NULL)
         case_fail(c, ctx, "the sentence does not name %s", f.argument);
     if (r->found != NULL && strstr(sentence, r->found) == NULL)
@@ -149,8 +149,8 @@ static void check_sentence(struct call *c, sy_ctx *ctx, const struct trial *t, s
     if (r->wanted != NULL && strstr(sentence, r->wanted) == NULL)
         case_fail(c, ctx, "the sentence does not contain %s", r->wanted);
     check_device(c, ctx, t, f.argument);
-    const bool scalar = t->spoil.kind == SPOIL_SCALAR && t->more == NULL && r->with == NULL,
-               word = scalar && case_scalar(c, t->spoil.field)->kind == SY_KIND_ENUM;
+    const bool scalar = t->first.kind == CHANGE_SCALAR && t->more == NULL && r->with == NULL,
+               word = scalar && case_scalar(c, t->first.field)->kind == SY_KIND_ENUM;
     if ((status == SY_ERR_VALUE || status == SY_ERR_SHAPE) && f.code != SY_FAULT_EMPTY && !word)
         check_numbers(c, ctx, &f, scalar);
     if (r->code != SY_FAULT_NONE && f.code != r->code)
@@ -168,7 +168,7 @@ static void reject(struct call *c, const struct trial *t)
     memcpy(before, case_where, sizeof before);
     snprintf(case_where + strlen(before), sizeof case_where - strlen(before), "; %s", t->row.change);
     call_lay_out(c, 0, false);
-    call_apply(c, &t->spoil);
+    call_apply(c, &t->first);
     call_apply(c, &t->second);
     call_change(c, t->more);
     if (t->row.with != NULL)
@@ -204,12 +204,12 @@ static void full_name(char *text, size_t size, const struct operand *x)
         snprintf(text, size, "%s", x->field->name);
 }
 
-static struct trial *add(const struct operand *x, enum spoil_kind kind, enum phase phase, sy_status want)
+static struct trial *add(const struct operand *x, enum change_kind kind, enum phase phase, sy_status want)
 {
     static struct trial none;
     struct trial *const t = list.n < 4000 ? &list.trial[list.n++] : &none;
     *t = (struct trial){.row = {.change = x != NULL ? x->field->name : "", .want = want},
-                        .spoil = {.kind = kind,
+                        .first = {.kind = kind,
                                   .field = x != NULL ? x->field->name : NULL,
                                   .device = x != NULL ? x->device : 0},
                         .inputs = x != NULL && x->in,
@@ -217,7 +217,7 @@ static struct trial *add(const struct operand *x, enum spoil_kind kind, enum pha
     if (x != NULL && x->plane > 0) {
         full_name(t->name, sizeof t->name, x);
         t->row.blame = x->field->name;
-        t->row.change = t->spoil.field = t->name;
+        t->row.change = t->first.field = t->name;
     }
     return t;
 }
@@ -243,15 +243,15 @@ static void list_nulls(const struct call *c, const struct operand *x)
     if (x->device > 0) /* missing on one, missing on all */
         ;
     else if (!(x->field->flags & SY_FIELD_OPTIONAL) || x->accepts != 0) /* a format requires it */
-        add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL)->row.found = "is missing";
+        add(x, CHANGE_MISSING, AT_NULL, SY_ERR_NULL)->row.found = "is missing";
     else if (paired(c, x)) {
-        struct trial *const t = add(x, SPOIL_MISSING, AT_NULL, SY_ERR_NULL);
+        struct trial *const t = add(x, CHANGE_MISSING, AT_NULL, SY_ERR_NULL);
         t->row.found = "want both or none";
         t->inputs = false;
     }
-    add(x, SPOIL_NO_SHAPE, AT_NULL, SY_ERR_NULL)->row.found = "no shape";
+    add(x, CHANGE_NO_SHAPE, AT_NULL, SY_ERR_NULL)->row.found = "no shape";
     if (x->bytes > 0) {
-        struct trial *const t = add(x, SPOIL_NO_DATA, AT_NULL, SY_ERR_NULL);
+        struct trial *const t = add(x, CHANGE_NO_DATA, AT_NULL, SY_ERR_NULL);
         t->row.found = "no data";
         t->inputs = false;
     }
@@ -265,8 +265,8 @@ static void list_types(const struct call *c, const struct operand *x)
         const DLDataType type = i < SY_N_TYPES ? sy_dtype((sy_type)i) : odd[i - SY_N_TYPES];
         if (call_accepts(c, x, type))
             continue;
-        struct trial *const t = add(x, SPOIL_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
-        t->spoil.type = type;
+        struct trial *const t = add(x, CHANGE_TYPE, x->accepts != 0 ? ALONE : AT_TYPE, SY_ERR_DTYPE);
+        t->first.type = type;
         t->row.code = SY_FAULT_BAD_DTYPE;
         if (i < SY_N_TYPES)
             snprintf(t->found, sizeof t->found, "%s", sy_type_name((sy_type)i));
@@ -288,16 +288,16 @@ static void list_ranks(const struct operand *x)
     for (int r = 0; r < 2; r++) {
         if (ranks[r] > CASE_RANK)
             continue;
-        struct trial *const t = add(x, SPOIL_RANK, AT_RANK, SY_ERR_SHAPE);
-        t->spoil.value = ranks[r];
+        struct trial *const t = add(x, CHANGE_RANK, AT_RANK, SY_ERR_SHAPE);
+        t->first.value = ranks[r];
         snprintf(t->found, sizeof t->found, "has rank %d", ranks[r]);
         t->row.found = t->found;
         expect_numbers(t, SY_FAULT_BAD_RANK, ranks[r], r == 0 ? x->field->min_rank : x->field->max_rank);
     }
     for (int d = 0; d < x->rank; d++) {
-        struct trial *const t = add(x, SPOIL_EXTENT, AT_RANK, SY_ERR_SHAPE);
-        t->spoil.d = d;
-        t->spoil.value = -3;
+        struct trial *const t = add(x, CHANGE_EXTENT, AT_RANK, SY_ERR_SHAPE);
+        t->first.d = d;
+        t->first.value = -3;
         t->row.found = "no negative extent";
     }
 }
@@ -352,12 +352,12 @@ static void list_input_extents(const struct call *c, int i)
         for (int by = -1; by <= 1 && stated_before(c, i % c->info->n_tensors, text); by += 2) {
             if (x->shape[d] + by < 0)
                 continue;
-            struct trial *const t = add(x, SPOIL_EXTENT, AT_INPUT, SY_ERR_SHAPE);
-            t->spoil.d = d;
-            t->spoil.value = x->shape[d] + by;
+            struct trial *const t = add(x, CHANGE_EXTENT, AT_INPUT, SY_ERR_SHAPE);
+            t->first.d = d;
+            t->first.value = x->shape[d] + by;
             blame_extent(c, x, text, t);
             if (c->comm == NULL && strchr(t->blame, '|') == NULL)
-                expect_numbers(t, SY_FAULT_NONE, t->spoil.value, x->shape[d]);
+                expect_numbers(t, SY_FAULT_NONE, t->first.value, x->shape[d]);
             if (c->comm != NULL) { /* the first tensor that does not fit to it, which may be an output */
                 t->row.blame = "";
                 t->inputs = false;
@@ -382,14 +382,14 @@ static void list_extents(const struct call *c, const struct operand *x)
         for (int by = -1; by <= 1 && !any; by += 2) {
             if (x->shape[d] + by < 0 || (x->field->flags & SY_FIELD_PER_ROW))
                 continue;
-            struct trial *const t = add(x, SPOIL_EXTENT, AT_OUTPUT, SY_ERR_SHAPE);
-            t->spoil.d = d;
-            t->spoil.value = x->shape[d] + by;
+            struct trial *const t = add(x, CHANGE_EXTENT, AT_OUTPUT, SY_ERR_SHAPE);
+            t->first.d = d;
+            t->first.value = x->shape[d] + by;
             print_shape(t->found, sizeof t->found, x, d, x->shape[d] + by);
             print_shape(t->wanted, sizeof t->wanted, x, d, x->shape[d]);
             t->row.found = t->found;
             if (c->comm == NULL) /* else in words of the shape without dimensions of 1 */
-                expect_numbers(t, SY_FAULT_BAD_SHAPE, t->spoil.value, x->shape[d]);
+                expect_numbers(t, SY_FAULT_BAD_SHAPE, t->first.value, x->shape[d]);
             t->row.wanted = c->comm != NULL && x->rank != c->operand[0].rank ? NULL : t->wanted;
         }
     }
@@ -397,9 +397,9 @@ static void list_extents(const struct call *c, const struct operand *x)
 
 static struct trial *add_stride(const struct operand *x, int d, int64_t value, sy_status want)
 {
-    struct trial *const t = add(x, SPOIL_STRIDE, AT_STRIDE, want);
-    t->spoil.d = d;
-    t->spoil.value = value;
+    struct trial *const t = add(x, CHANGE_STRIDE, AT_STRIDE, want);
+    t->first.d = d;
+    t->first.value = value;
     return t;
 }
 
@@ -439,11 +439,11 @@ static void list_overlaps(const struct call *c, const struct operand *x)
                 continue;
             if (y->device != x->device && (by > 0 || y->device != (x->device + 1) % c->n_devices))
                 continue; /* of another device: one, and on it */
-            struct trial *const t = add(x, SPOIL_OVER, AT_ALIAS, SY_ERR_ALIAS);
+            struct trial *const t = add(x, CHANGE_OVER, AT_ALIAS, SY_ERR_ALIAS);
             full_name(t->other, sizeof t->other, y);
-            t->spoil.other = t->other;
-            t->spoil.other_device = y->device;
-            t->spoil.value = by;
+            t->first.other = t->other;
+            t->first.other_device = y->device;
+            t->first.value = by;
             t->row.blame = "";
             t->inputs = false; /* a query has no data */
         }
@@ -451,9 +451,9 @@ static void list_overlaps(const struct call *c, const struct operand *x)
 
 static struct trial *add_scalar(const sy_field_info *f, int64_t value, sy_fault_code code)
 {
-    struct trial *const t = add(NULL, SPOIL_SCALAR, AT_VALUE, SY_ERR_VALUE);
-    t->row.change = t->spoil.field = f->name;
-    t->spoil.value = value;
+    struct trial *const t = add(NULL, CHANGE_SCALAR, AT_VALUE, SY_ERR_VALUE);
+    t->row.change = t->first.field = f->name;
+    t->first.value = value;
     t->row.code = code;
     t->inputs = true;
     snprintf(t->found, sizeof t->found, "%lld", (long long)value);
@@ -500,9 +500,9 @@ static void list_range(const struct call *c, const sy_field_info *f)
     int64_t limit;
     const double odd[] = {(double)INFINITY, -(double)INFINITY, (double)NAN, -0.5};
     for (int k = 0; real && k < (*f->range == '0' ? 4 : 3); k++) {
-        struct trial *const t = add(NULL, SPOIL_REAL, AT_VALUE, SY_ERR_VALUE);
-        t->row.change = t->spoil.field = f->name;
-        t->spoil.real = odd[k];
+        struct trial *const t = add(NULL, CHANGE_REAL, AT_VALUE, SY_ERR_VALUE);
+        t->row.change = t->first.field = f->name;
+        t->first.real = odd[k];
         t->row.found = k < 2 ? "inf" : k == 2 ? "nan" : "-0.5";
         t->row.wanted = *f->range == '0' ? "a finite number of 0 or more" : "a finite number";
         t->inputs = true;
@@ -531,23 +531,23 @@ static void list_formats(const struct call *c)
         size_t at;
         int value;
         const char *found, *wanted;
-    } spoils[] = {{offsetof(sy_row_format, bytes), 0, "bytes 0", "sizeof(sy_kv_format)"},
-                  {offsetof(sy_row_format, scale_math), 0, "scale_math 0", "other formats are of caches"},
-                  {offsetof(sy_row_format, group), -1, "group -1", "1 or more"},
-                  {offsetof(sy_row_format, group), 1000003, "rows of ", "a multiple of 1000003"}};
+    } changes[] = {{offsetof(sy_row_format, bytes), 0, "bytes 0", "sizeof(sy_kv_format)"},
+                   {offsetof(sy_row_format, scale_math), 0, "scale_math 0", "other formats are of caches"},
+                   {offsetof(sy_row_format, group), -1, "group -1", "1 or more"},
+                   {offsetof(sy_row_format, group), 1000003, "rows of ", "a multiple of 1000003"}};
     const sy_field_info *const f = case_format_field(c);
     const sy_row_format *format = NULL;
     if (f != NULL)
         memcpy(&format, (const char *)&c->args + f->offset, sizeof format);
     for (int i = 0;
          i < 4 && c->format > 0 && format != NULL && format->scales == 0 && format->q_type.bits == 8; i++) {
-        struct trial *const t = add(NULL, SPOIL_FORMAT, ALONE, i < 3 ? SY_ERR_VALUE : SY_ERR_SHAPE);
-        t->row.change = spoils[i].found;
-        t->spoil.d = (int)spoils[i].at;
-        t->spoil.value = spoils[i].value;
+        struct trial *const t = add(NULL, CHANGE_FORMAT, ALONE, i < 3 ? SY_ERR_VALUE : SY_ERR_SHAPE);
+        t->row.change = changes[i].found;
+        t->first.d = (int)changes[i].at;
+        t->first.value = changes[i].value;
         t->row.blame = i < 3 ? f->name : "";
-        t->row.found = spoils[i].found;
-        t->row.wanted = spoils[i].wanted;
+        t->row.found = changes[i].found;
+        t->row.wanted = changes[i].wanted;
         t->inputs = true;
     }
 }
@@ -574,7 +574,7 @@ static void list_all(const struct call *c)
         list_nulls(c, x);
         list_types(c, x);
         list_ranks(x);
-        add(x, SPOIL_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->spoil.value = 8; /* Metal */
+        add(x, CHANGE_DEVICE, AT_DEVICE, SY_ERR_DEVICE)->first.value = 8; /* Metal */
         if (unchecked(c, x->field->name))
             continue;
         if (!lists(c->op->own_extents, x->field->name)) {
@@ -601,16 +601,16 @@ static void reject_pairs(struct call *c)
 {
     const struct trial *last[PHASES + 1] = {NULL};
     for (int i = 0; i < list.n; i++) /* of a mesh on one device: the faults of a lower one come first */
-        if (list.trial[i].spoil.device == 0)
+        if (list.trial[i].first.device == 0)
             last[list.trial[i].phase] = &list.trial[i];
     for (int i = 0; i < list.n; i++)
-        for (int p = (int)list.trial[i].phase + 1; p < PHASES && list.trial[i].spoil.device == 0; p++) {
+        for (int p = (int)list.trial[i].phase + 1; p < PHASES && list.trial[i].first.device == 0; p++) {
             struct trial both = list.trial[i];
             if (last[p] == NULL || strcmp(last[p]->row.change, both.row.change) == 0 ||
-                (both.spoil.kind == SPOIL_EXTENT && both.spoil.value >= 0) ||
-                (last[p]->spoil.kind == SPOIL_OVER && strcmp(last[p]->spoil.other, both.row.change) == 0))
+                (both.first.kind == CHANGE_EXTENT && both.first.value >= 0) ||
+                (last[p]->first.kind == CHANGE_OVER && strcmp(last[p]->first.other, both.row.change) == 0))
                 continue;
-            both.second = last[p]->spoil;
+            both.second = last[p]->first;
             both.inputs = false;
             reject(c, &both);
         }
@@ -678,10 +678,10 @@ static bool all_given(const struct op_case *op, const bool *given)
 /* ---- The case's own ------------------------------------------------------------------------------------ */
 
 /* Whether a query without outputs and data has what is changed. */
-static bool of_inputs(struct call *c, const struct spoil *s)
+static bool of_inputs(struct call *c, const struct change *s)
 {
-    const bool tensor = (s->kind >= SPOIL_MISSING && s->kind <= SPOIL_DEVICE) && *s->field != '*';
-    if (s->kind == SPOIL_OVER || s->kind == SPOIL_NUMBER || s->kind == SPOIL_NO_DATA)
+    const bool tensor = (s->kind >= CHANGE_MISSING && s->kind <= CHANGE_DEVICE) && *s->field != '*';
+    if (s->kind == CHANGE_OVER || s->kind == CHANGE_NUMBER || s->kind == CHANGE_NO_DATA)
         return false;
     for (int i = 0; tensor && i < c->info->n_tensors; i++) {
         const sy_field_info *const f = sy_op_field(c->info, i);
@@ -703,8 +703,8 @@ static void own_rejection(const struct op_case *op, const struct rejection *r, c
     call_make(&c, op, &in);
     if (c.want.status != SY_OK)
         case_fail(&c, NULL, "the line is rejected");
-    t.more = call_read(&c, r->change, &t.spoil);
-    t.inputs = t.inputs && of_inputs(&c, &t.spoil);
+    t.more = call_read(&c, r->change, &t.first);
+    t.inputs = t.inputs && of_inputs(&c, &t.first);
     t.then = later != NULL ? later->change : NULL;
     reject(&c, &t);
     call_free(&c);
@@ -735,7 +735,7 @@ int test_rejections(const struct op_case *op)
             (ok ? is_new(&c, given) : !faulty)) { /* what contents are wrong is reported last */
             list_all(&c);
             for (int i = 0; i < list.n; i++)
-                if (ok || list.trial[i].spoil.device + list.trial[i].spoil.other_device ==
+                if (ok || list.trial[i].first.device + list.trial[i].first.other_device ==
                               0) /* of a mesh: device by device */
                     reject(&c, &list.trial[i]);
             if (ok)

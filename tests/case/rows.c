@@ -90,7 +90,7 @@ static void by_hand(struct call *c, struct operand *indices, struct operand *map
     }
 }
 
-static void spoil(struct call *c, struct operand *indices, struct operand *map, bool by_expert)
+static void corrupt(struct call *c, struct operand *indices, struct operand *map, bool by_expert)
 {
     struct stream *const s = case_stream(c, "broken");
     const bool capacity = flag(c, "drop_and_pad");
@@ -132,7 +132,7 @@ void rows_make(struct call *c, int64_t least, bool by_expert, bool coded)
     else if (slots > 0)
         by_hand(c, indices, map, style == ONE_TOKEN && capacity);
     if (style == BROKEN && slots > 0)
-        spoil(c, indices, map, by_expert);
+        corrupt(c, indices, map, by_expert);
     map->given = (by_expert && !capacity) || case_flag(c, "map");
 }
 

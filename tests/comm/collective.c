@@ -174,7 +174,7 @@ static bool send_damaged(struct team *team, int device, sy_ctx *ctx, sy_comm *co
     return good;
 }
 
-/* Every byte of a header, spoiled on its way: all devices have the same status, and right rows or none. */
+/* Every byte of a header, corrupted on its way: all devices have the same status, and right rows or none. */
 static void headers_are_damaged(void **state)
 {
     static const int masks[] = {0x01, 0x80, 0xFF};
@@ -244,8 +244,8 @@ TEST(memory_that_is_not_there)
 static sy_comm *broken_comm[THREADS_MOST];
 
 /* Device 1 stages rows of a combine and then says that they begin where nothing is. Device 0 comes later and finds that out alone. */
-static bool spoil_starts(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
-                         size_t why_bytes)
+static bool corrupt_starts(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
+                           size_t why_bytes)
 {
     struct damage *d = team->user;
     sy_request *request = NULL;
@@ -277,7 +277,7 @@ TEST(starts_are_damaged)
     static const struct way brief = {"shared memory", {.shared = true}, {.timeout_ms = 500}};
     struct mesh_case m;
     struct damage d = {.device = 1, .of = &m};
-    struct team team = {.way = &brief, .mesh = {1, 2}, .work = spoil_starts, .user = &d};
+    struct team team = {.way = &brief, .mesh = {1, 2}, .work = corrupt_starts, .user = &d};
     case_for(&m, false);
     pthread_barrier_init(&d.damaged, NULL, 2);
     run_team(&team);

@@ -3,7 +3,7 @@
  * and faults are those of the CPU. On the device of SWITCHYARD_TEST_CUDA_LIBRARY, or of the library that is found: a capture
  * itself rejects what allocates or waits, and the emulator counts it in other calls, too.
  */
-#include "twin.h"
+#include "tensors.h"
 
 #include "cuda/cuda.h"
 
@@ -218,7 +218,7 @@ static void fill(struct tensors *s, uint64_t *rng)
 }
 
 /* One bad number, for one of the four operators whose contents are not made by the step itself. */
-static void spoil(struct tensors *s, uint64_t *rng)
+static void corrupt(struct tensors *s, uint64_t *rng)
 {
     const int64_t value = rng_below(rng, 2) ? INT32_MAX : -2;
     switch (rng_below(rng, 5)) {
@@ -241,7 +241,7 @@ static void spoil(struct tensors *s, uint64_t *rng)
 }
 
 /* A step on the device that is launched by `launch`, and the same on the CPU: bytes, status and sentence. */
-struct twin {
+struct mirror {
     sy_ctx *ctx, *cpu;
     struct tensors device, host, back;
     void *graph;
@@ -249,15 +249,15 @@ struct twin {
     char problem[1200]; /* "": none; threads cannot fail a test */
 };
 
-static void twin_open(struct twin *w)
+static void mirror_open(struct mirror *w)
 {
-    *w = (struct twin){.ctx = device_ctx(0), .cpu = test_ctx(1, NULL)};
+    *w = (struct mirror){.ctx = device_ctx(0), .cpu = test_ctx(1, NULL)};
     tensors_open(&w->device, w->ctx, 0, described, N_TENSORS);
     tensors_open(&w->host, w->cpu, -1, described, N_TENSORS);
     tensors_open(&w->back, w->cpu, -1, described, N_TENSORS);
 }
 
-static void twin_capture(struct twin *w)
+static void mirror_capture(struct mirror *w)
 {
     expect_status(w->ctx, syi_capture_begin(w->ctx), SY_OK);
     const sy_status st = run(w->ctx, &w->device);
@@ -268,7 +268,7 @@ static void twin_capture(struct twin *w)
         fail_msg("%s", sentence);
 }
 
-static void twin_close(struct twin *w)
+static void mirror_close(struct mirror *w)
 {
     if (w->graph != NULL)
         syi_graph_free(w->ctx, w->graph);
@@ -280,13 +280,13 @@ static void twin_close(struct twin *w)
 }
 
 /* With new contents; true when the device did what the CPU does. */
-static bool agree(struct twin *w, uint64_t *rng, bool bad)
+static bool agree(struct mirror *w, uint64_t *rng, bool bad)
 {
     char sentence[512];
     const uint64_t seed = *rng;
     fill(&w->host, rng);
     if (bad)
-        spoil(&w->host, rng);
+        corrupt(&w->host, rng);
     sy_status st = sy_device_copy(w->ctx, w->device.memory, w->host.memory, w->host.bytes);
     if (st == SY_OK)
         st = w->graph != NULL ? syi_replay(w->ctx, w->graph, 1, NULL) : run(w->ctx, &w->device);
@@ -312,7 +312,7 @@ static bool agree(struct twin *w, uint64_t *rng, bool bad)
 }
 
 /* A fifth of them with bad contents, so that most faults are between good replays. */
-static void many(struct twin *w, uint64_t seed, int n)
+static void many(struct mirror *w, uint64_t seed, int n)
 {
     uint64_t rng = seed;
     for (int i = 0; i < n && w->problem[0] == '\0'; i++)
@@ -326,14 +326,14 @@ static int replays(void)
 
 TEST(replays_have_the_results_of_the_cpu)
 {
-    struct twin w;
+    struct mirror w;
     uint64_t rng = 1;
     float milliseconds = -1;
-    twin_open(&w);
+    mirror_open(&w);
     for (int i = 0; i < 3; i++) /* not captured; scratch memory grows here */
         if (!agree(&w, &rng, i == 1))
             fail_msg("%s", w.problem);
-    twin_capture(&w);
+    mirror_capture(&w);
     many(&w, 2, replays());
     if (w.problem[0] != '\0')
         fail_msg("%s", w.problem);
@@ -341,12 +341,12 @@ TEST(replays_have_the_results_of_the_cpu)
     expect_status(w.ctx, syi_replay(w.ctx, w.graph, 3, &milliseconds), SY_OK);
     assert_true(milliseconds > 0);
     expect_status(w.ctx, sy_ctx_sync(w.ctx), SY_OK);
-    twin_close(&w);
+    mirror_close(&w);
 }
 
 static void *work(void *data)
 {
-    struct twin *const w = data;
+    struct mirror *const w = data;
     many(w, (uint64_t)(uintptr_t)w->graph, replays() / 2);
     return NULL;
 }
@@ -354,15 +354,15 @@ static void *work(void *data)
 /* Every thread has a context, a stream and a graph, and contents of its own. */
 TEST(contexts_work_at_the_same_time)
 {
-    struct twin w[2];
+    struct mirror w[2];
     pthread_t thread[2];
     uint64_t rng = 3;
     for (int i = 0; i < 2; i++) {
-        twin_open(&w[i]);
+        mirror_open(&w[i]);
         expect_status(w[i].ctx, syi_own_stream(w[i].ctx), SY_OK);
         if (!agree(&w[i], &rng, false))
             fail_msg("%s", w[i].problem);
-        twin_capture(&w[i]);
+        mirror_capture(&w[i]);
     }
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&thread[i], NULL, work, &w[i]), 0);
@@ -371,7 +371,7 @@ TEST(contexts_work_at_the_same_time)
     for (int i = 0; i < 2; i++) {
         if (w[i].problem[0] != '\0')
             fail_msg("context %d: %s", i, w[i].problem);
-        twin_close(&w[i]);
+        mirror_close(&w[i]);
     }
 }
 
@@ -507,14 +507,14 @@ static void make_large(sy_ctx *ctx, struct test_call *large, void *there[TEST_CA
 /* A larger call after a capture takes other memory than the graph uses, which stays. */
 TEST(a_graph_keeps_its_scratch_memory)
 {
-    struct twin w;
+    struct mirror w;
     uint64_t rng = 6;
     struct test_call large;
     void *there[TEST_CALL_TENSORS];
-    twin_open(&w);
+    mirror_open(&w);
     if (!agree(&w, &rng, false))
         fail_msg("%s", w.problem);
-    twin_capture(&w);
+    mirror_capture(&w);
     make_large(w.ctx, &large, there);
     const unsigned long before = slow_calls();
     expect_status(w.ctx, test_call_run(w.ctx, &large), SY_OK);
@@ -524,17 +524,17 @@ TEST(a_graph_keeps_its_scratch_memory)
     many(&w, 7, 3);
     assert_string_equal(w.problem, "");
     give_back(w.ctx, &large, there);
-    twin_close(&w);
+    mirror_close(&w);
 }
 
 /* The first call of a shape may be captured, and a context may be made during a capture. */
 TEST(a_capture_may_take_memory)
 {
-    struct twin w;
+    struct mirror w;
     uint64_t rng = 8;
     struct test_call large;
     void *there[TEST_CALL_TENSORS];
-    twin_open(&w);
+    mirror_open(&w);
     if (!agree(&w, &rng, false))
         fail_msg("%s", w.problem);
     make_large(w.ctx, &large, there);
@@ -549,16 +549,16 @@ TEST(a_capture_may_take_memory)
     assert_string_equal(w.problem, "");
     expect_status(w.ctx, sy_ctx_sync(w.ctx), SY_OK);
     give_back(w.ctx, &large, there);
-    twin_close(&w);
+    mirror_close(&w);
 }
 
 /* Waiting or allocating fails, and the context works afterwards. */
 TEST(a_capture_does_not_wait)
 {
-    struct twin w;
+    struct mirror w;
     uint64_t rng = 4;
     void *memory = &w;
-    twin_open(&w);
+    mirror_open(&w);
     if (!agree(&w, &rng, false))
         fail_msg("%s", w.problem);
     for (int i = 0; i < 2; i++) {
@@ -572,10 +572,10 @@ TEST(a_capture_does_not_wait)
         if (!agree(&w, &rng, i == 0))
             fail_msg("%s", w.problem);
     }
-    twin_capture(&w);
+    mirror_capture(&w);
     many(&w, 5, 3);
     assert_string_equal(w.problem, "");
-    twin_close(&w);
+    mirror_close(&w);
 }
 
 TEST_GROUP(graph)

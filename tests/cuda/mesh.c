@@ -3,12 +3,12 @@
  * contents, has the results and faults of the CPU; it takes no memory and waits for nothing. Then requests, what routings hold
  * after faults, contexts on two devices, and allocations and copies that fail.
  */
-#include "mesh_twin.h"
+#include "mesh_mirror.h"
 
 #include "cuda/cuda.h"
 
 /* One bad choice, or a table that differs. */
-static void spoil(const struct side *s, uint64_t *rng)
+static void corrupt(const struct side *s, uint64_t *rng)
 {
     const enum field f = (enum field)(CHOSEN + rng_below(rng, 4));
     const int d = (int)rng_below(rng, D);
@@ -37,21 +37,21 @@ static bool same_words(const char *there, const char *here)
     return strcmp(words[0], words[1]) == 0;
 }
 
-static void expect_agreement(struct twin *w, bool bad)
+static void expect_agreement(struct mirror *w, bool bad)
 {
     const uint64_t seed = w->rng;
     char words[512];
     sy_ctx *const ctx = w->there.ctx;
     side_fill(&w->here, &w->rng);
     if (bad)
-        spoil(&w->here, &w->rng);
-    twin_send(w);
+        corrupt(&w->here, &w->rng);
+    mirror_send(w);
     sy_status st = w->graph != NULL ? syi_replay(ctx, w->graph, 1, NULL) : side_run(&w->there);
     if (st == SY_OK)
         st = sy_ctx_sync(ctx);
     snprintf(words, sizeof words, "%s", sy_ctx_error(ctx));
     const sy_status want = side_run(&w->here);
-    twin_fetch(w, &w->there);
+    mirror_fetch(w, &w->there);
     const size_t at = tensors_difference(&w->back, &w->here.of);
     *(want == SY_OK             ? &w->good
       : want == SY_ERR_CAPACITY ? &w->full
@@ -63,7 +63,7 @@ static void expect_agreement(struct twin *w, bool bad)
                  sy_ctx_error(w->here.ctx), at, w->back.bytes);
 }
 
-static void a_round_trip_is_replayed(struct twin *w)
+static void a_round_trip_is_replayed(struct mirror *w)
 {
     for (int i = 0; i < 6; i++) /* calls, not captured */
         expect_agreement(w, i % 3 == 1);
@@ -75,14 +75,14 @@ static void a_round_trip_is_replayed(struct twin *w)
 }
 
 /* The first capture of a shape takes the memory of the routings, too. */
-static void the_first_call_is_captured(struct twin *w)
+static void the_first_call_is_captured(struct mirror *w)
 {
     w->graph = side_capture(&w->there, side_run, SY_OK, "");
     for (int i = 0; i < 10; i++)
         expect_agreement(w, i % 4 == 3);
 }
 
-static void calls_take_no_memory_and_do_not_wait(struct twin *w)
+static void calls_take_no_memory_and_do_not_wait(struct mirror *w)
 {
     for (int i = 0; i < 3; i++)
         expect_agreement(w, false);
@@ -105,10 +105,10 @@ static sy_status dispatch_by_device(struct side *s)
 }
 
 /* The host reads it, which a capture rejects. */
-static void a_mapping_on_the_device_cannot_be_captured(struct twin *w)
+static void a_mapping_on_the_device_cannot_be_captured(struct mirror *w)
 {
     struct side *const s = &w->there;
-    twin_fill(w);
+    mirror_fill(w);
     expect_status(s->ctx, sy_device_alloc(s->ctx, sizeof s->mapping[0], &s->mapping_there), SY_OK);
     expect_status(s->ctx, sy_device_copy(s->ctx, s->mapping_there, s->mapping[0], sizeof s->mapping[0]),
                   SY_OK);
@@ -122,20 +122,20 @@ static void a_mapping_on_the_device_cannot_be_captured(struct twin *w)
 /* ---- Routings --------------------------------------------------------------------------------------------- */
 
 /* After a dispatch that was rejected on the device its routing is empty: the host has given it away by then. */
-static void a_routing_after_a_fault(struct twin *w)
+static void a_routing_after_a_fault(struct mirror *w)
 {
     sy_ctx *const ctx = w->there.ctx;
     for (int full = 0; full < 2; full++) {
         side_fill(&w->here, &w->rng);
         side_choose_one(&w->here, 0);
-        twin_send(w);
+        mirror_send(w);
         expect_status(ctx, side_dispatch(&w->there, w->there.routing[0]), SY_OK);
         expect_status(ctx, side_combine(&w->there, w->there.routing[0]), SY_OK);
         expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
         for (int64_t i = 0; i < N * K; i++)
             for (int d = 0; d < D; d++)
                 side_choose(&w->here, CHOSEN, d, i, full ? 4 * (i % K) : -2);
-        twin_send(w);
+        mirror_send(w);
         expect_status(ctx, side_dispatch(&w->there, w->there.routing[0]), SY_OK);
         expect_status(ctx, sy_ctx_sync(ctx), full ? SY_ERR_CAPACITY : SY_ERR_INDEX);
         expect_status(ctx, side_combine(&w->there, w->there.routing[0]), SY_OK);
@@ -145,10 +145,10 @@ static void a_routing_after_a_fault(struct twin *w)
     }
 }
 
-static void a_routing_of_a_device_stays_there(struct twin *w)
+static void a_routing_of_a_device_stays_there(struct mirror *w)
 {
     sy_ctx *const ctx = w->there.ctx;
-    twin_fill(w);
+    mirror_fill(w);
     expect_status(ctx, side_dispatch(&w->there, w->there.routing[0]), SY_OK);
     const sy_status st = sy_ctx_sync(ctx);
     assert_true(st == SY_OK || st == SY_ERR_CAPACITY);
@@ -167,7 +167,7 @@ static sy_status start(struct side *s, sy_request **request)
 }
 
 /* It is queued; a test asks an event, a wait waits for it, and both return the fault of the call. */
-static void a_request_ends_with_its_event(struct twin *w)
+static void a_request_ends_with_its_event(struct mirror *w)
 {
     sy_ctx *const ctx = w->there.ctx;
     for (int i = 0; i < 8; i++) {
@@ -178,7 +178,7 @@ static void a_request_ends_with_its_event(struct twin *w)
         side_fill(&w->here, &w->rng);
         if (bad)
             side_choose(&w->here, CHOSEN2, 2, 4, E);
-        twin_send(w);
+        mirror_send(w);
         expect_status(ctx, start(&w->there, &request), SY_OK);
         assert_int_equal(sy_request_test(request, SY_PHASE_ROUTED, &done), SY_OK);
         assert_true(done); /* its routing may be used by calls after it */
@@ -192,19 +192,19 @@ static void a_request_ends_with_its_event(struct twin *w)
         assert_int_equal(sy_request_free(request), st);
         assert_int_equal(sy_request_free(own), st);
         expect_status(ctx, sy_ctx_sync(ctx), SY_OK); /* the fault was read by the request */
-        twin_fetch(w, &w->there);
+        mirror_fetch(w, &w->there);
         assert_memory_equal(w->back.memory, w->here.of.memory, w->back.bytes);
     }
 }
 
 /* A fault of a later call is not that of a request before it. */
-static void a_request_does_not_take_later_faults(struct twin *w)
+static void a_request_does_not_take_later_faults(struct mirror *w)
 {
     sy_request *request[2];
     sy_ctx *const ctx = w->there.ctx;
     side_fill(&w->here, &w->rng);
     side_choose(&w->here, CHOSEN, 1, 0, -2);
-    twin_send(w);
+    mirror_send(w);
     expect_status(ctx, start(&w->there, &request[0]), SY_OK);
     expect_status(ctx, side_dispatch(&w->there, NULL), SY_OK); /* rejected on the device */
     expect_status(ctx, sy_request_wait(request[0], SY_PHASE_DONE), SY_OK);
@@ -213,14 +213,14 @@ static void a_request_does_not_take_later_faults(struct twin *w)
 }
 
 /* A fault of another call, not read yet, stops the exchange after it: slots of a position that its table has not. */
-static void an_exchange_after_another_fault(struct twin *w)
+static void an_exchange_after_another_fault(struct mirror *w)
 {
     int64_t one[] = {1, 1};
     struct side *const s = &w->there;
     side_fill(&w->here, &w->rng);
     side_choose(&w->here, CHOSEN, 0, 0, 9);
     side_choose(&w->here, CHOSEN, 0, 1, 1);
-    twin_send(w);
+    mirror_send(w);
     const DLDevice there = {kDLCUDA, 0};
     int32_t *const number = s->tensor[CHOSEN][0].data;
     const DLTensor position = {&number[0], there, 1, SY_I32, one, NULL, 0},
@@ -232,7 +232,7 @@ static void an_exchange_after_another_fault(struct twin *w)
     const sy_status after = side_dispatch(s, NULL);
     expect_status(s->ctx, after == SY_OK ? sy_ctx_sync(s->ctx) : after, SY_ERR_INDEX);
     assert_int_equal(strncmp(sy_ctx_error(s->ctx), "kv_slots: position of token 0 is 9", 34), 0);
-    twin_fetch(w, s);
+    mirror_fetch(w, s);
     assert_memory_equal(w->back.memory, w->here.of.memory, w->back.bytes);
 }
 
@@ -241,19 +241,19 @@ static sy_status dispatch_first(struct side *s)
     return side_dispatch(s, s->routing[0]);
 }
 
-static void a_replay_that_was_rejected(struct twin *w)
+static void a_replay_that_was_rejected(struct mirror *w)
 {
     sy_ctx *const ctx = w->there.ctx;
     side_fill(&w->here, &w->rng);
     side_choose_one(&w->here, 0);
-    twin_send(w);
+    mirror_send(w);
     expect_status(ctx, side_dispatch(&w->there, w->there.routing[0]), SY_OK); /* takes the memory */
     expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
     w->graph = side_capture(&w->there, dispatch_first, SY_OK, "");
     expect_status(ctx, syi_replay(ctx, w->graph, 1, NULL), SY_OK);
     expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
     side_choose_one(&w->here, -2);
-    twin_send(w);
+    mirror_send(w);
     expect_status(ctx, syi_replay(ctx, w->graph, 1, NULL), SY_OK);
     expect_status(ctx, sy_ctx_sync(ctx), SY_ERR_INDEX);
     const sy_status st = side_combine(&w->there, w->there.routing[0]);
@@ -262,17 +262,17 @@ static void a_replay_that_was_rejected(struct twin *w)
 
 /* ---- Two devices ------------------------------------------------------------------------------------------ */
 
-static void expect_round_trip(const struct twin *w, struct side *s)
+static void expect_round_trip(const struct mirror *w, struct side *s)
 {
     expect_status(s->ctx, sy_device_copy(s->ctx, s->of.memory, w->here.of.memory, w->here.of.bytes), SY_OK);
     expect_status(s->ctx, side_dispatch(s, s->routing[0]), SY_OK);
     expect_status(s->ctx, side_combine(s, s->routing[0]), SY_OK);
     expect_status(s->ctx, sy_ctx_sync(s->ctx), SY_OK);
-    twin_fetch(w, s);
+    mirror_fetch(w, s);
 }
 
 /* One comm and its routings, by contexts on two devices in turn. */
-static void a_comm_of_two_devices(struct twin *w)
+static void a_comm_of_two_devices(struct mirror *w)
 {
     struct side other;
     side_open(&other, device_ctx(1), 1);
@@ -326,24 +326,24 @@ static void expect_failures(const char *what, sy_status (*calls)(struct side *s)
 {
     int n = 1;
     for (bool passed = false; !passed; n++) {
-        struct twin w;
-        twin_open(&w, 20);
+        struct mirror w;
+        mirror_open(&w, 20);
         sy_ctx *const ctx = w.there.ctx;
         side_fill(&w.here, &w.rng);
         side_choose_one(&w.here, 0);
-        twin_send(&w);
-        twin_fail_at(what, n);
+        mirror_send(&w);
+        mirror_fail_at(what, n);
         sy_status st = calls(&w.there);
-        passed = twin_fail_at(what, 0) > 0;
+        passed = mirror_fail_at(what, 0) > 0;
         if (!passed && st != SY_ERR_NOMEM && st != SY_ERR_DEVICE)
             fail_msg("%s %d: %s: %s", what, n, sy_status_name(st), sy_ctx_error(ctx));
         expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
         expect_status(ctx, passed ? st : calls(&w.there), SY_OK);
         expect_status(ctx, sy_ctx_sync(ctx), SY_OK);
         expect_status(w.here.ctx, calls(&w.here), SY_OK);
-        twin_fetch(&w, &w.there);
+        mirror_fetch(&w, &w.there);
         assert_memory_equal(w.back.memory, w.here.of.memory, w.back.bytes);
-        twin_close(&w);
+        mirror_close(&w);
     }
     if (n - 2 < least)
         fail_msg("%s: only %d failures", what, n - 2);
@@ -370,7 +370,7 @@ static sy_status combine_and_dispatch(struct side *s)
 }
 
 /* A dispatch that is skipped fills no routing, one of no tokens neither. */
-static void a_routing_of_no_tokens(struct twin *w)
+static void a_routing_of_no_tokens(struct mirror *w)
 {
     static const enum field of_tokens[] = {INPUT, PLANE, CHOSEN, METADATA, SUMS, WEIGHTS};
     struct side *const s = &w->there;
@@ -382,7 +382,7 @@ static void a_routing_of_no_tokens(struct twin *w)
         side_fill(&w->here, &w->rng);
         if (skipped)
             side_choose(&w->here, TABLE, 0, 0, E);
-        twin_send(w);
+        mirror_send(w);
         expect_status(s->ctx, syi_replay(s->ctx, w->graph, 1, NULL), SY_OK);
         expect_status(s->ctx, sy_ctx_sync(s->ctx), skipped ? SY_ERR_INDEX : SY_OK);
         expect_status(s->ctx, side_combine(s, s->routing[0]), SY_OK);
@@ -404,7 +404,7 @@ static void hear(void *user, const sy_trace *trace)
 }
 
 /* The bytes of every call are those of the CPU. */
-static void traces_have_the_bytes(struct twin *w)
+static void traces_have_the_bytes(struct mirror *w)
 {
     struct heard heard[2] = {{0}, {0}};
     side_close(&w->there);
@@ -423,7 +423,7 @@ static void traces_have_the_bytes(struct twin *w)
     for (int64_t i = 0; i < N * K; i++)
         for (int d = 0; d < D; d++)
             side_choose(&w->here, CHOSEN1, d, i, i % K == 0 ? i % D : -1);
-    twin_send(w);
+    mirror_send(w);
     expect_status(w->there.ctx, side_run(&w->there), SY_OK);
     expect_status(w->here.ctx, side_run(&w->here), SY_OK);
     assert_int_equal(heard[0].n, 6);
@@ -437,12 +437,12 @@ static void traces_have_the_bytes(struct twin *w)
 /* ---- A request during a capture ---------------------------------------------------------------------------- */
 
 /* It stays open until the capture has ended, and the capture is not spoilt. */
-static void a_request_before_a_capture(struct twin *w)
+static void a_request_before_a_capture(struct mirror *w)
 {
     bool done = true;
     sy_request *request = NULL;
     sy_ctx *const ctx = w->there.ctx;
-    twin_fill(w);
+    mirror_fill(w);
     expect_status(ctx, start(&w->there, &request), SY_OK);
     expect_status(ctx, syi_capture_begin(ctx), SY_OK);
     for (int i = 0; i < 4; i++)
@@ -457,7 +457,7 @@ static void a_request_before_a_capture(struct twin *w)
 
 static const struct row {
     const char *name;
-    void (*run)(struct twin *w);
+    void (*run)(struct mirror *w);
     uint64_t seed;
 } rows[] = {
     {"a_round_trip_is_replayed", a_round_trip_is_replayed, 11},
@@ -479,10 +479,10 @@ static const struct row {
 static void with_twin(void **state)
 {
     const struct row *const row = *state;
-    struct twin w;
-    twin_open(&w, row->seed);
+    struct mirror w;
+    mirror_open(&w, row->seed);
     row->run(&w);
-    twin_close(&w);
+    mirror_close(&w);
 }
 
 TEST_GROUP(mesh)

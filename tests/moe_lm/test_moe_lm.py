@@ -240,7 +240,7 @@ class MoeLm(unittest.TestCase):
             file.write(len(header).to_bytes(8, "little") + header + bytes(8))
         return folder
 
-    def spoiled(self, name, **change):
+    def corrupted(self, name, **change):
         """One whose first tensor has another entry in the header."""
         entry = {"dtype": "F32", "shape": [300, 64], "data_offsets": [0, 300 * 64 * 4], **change}
         return self.written(name, json.dumps({"model.embed_tokens.weight": entry}).encode())
@@ -298,14 +298,14 @@ class MoeLm(unittest.TestCase):
             (self.changed("many", eos_token_id=list(range(20))), "more than 16 tokens end a text"),
             (self.changed("flag", tie_word_embeddings="no"), 'config.json: tie_word_embeddings is "no", want true or false'),
             (self.changed("object", rope_parameters=[1]), "the parameters of rotary positions are not an object"),
-            (self.spoiled("string", shape=["300", 64]), 'model.embed_tokens.weight is ["300",64], want [300,64]'),
-            (self.spoiled("huge", shape=[1e300, 64]), "e300,64], want [300,64]"),
-            (self.spoiled("shapeless", shape=None), "is null, want [300,64]"),
-            (self.spoiled("before", data_offsets=[-4, 0]), "model.safetensors: an offset of safetensors is -4, want a whole number from 0"),
-            (self.spoiled("bytes", data_offsets=[0, 4]), "the bytes of model.embed_tokens.weight are not those of its shape"),
-            (self.spoiled("type", dtype="F64"), "model.embed_tokens.weight is of type F64, want F32, F16 or BF16"),
-            (self.spoiled("number", dtype=3), "model.safetensors: dtype is 3, want a string"),
-            (self.spoiled("beyond"), "is truncated: model.embed_tokens.weight ends beyond its end"),
+            (self.corrupted("string", shape=["300", 64]), 'model.embed_tokens.weight is ["300",64], want [300,64]'),
+            (self.corrupted("huge", shape=[1e300, 64]), "e300,64], want [300,64]"),
+            (self.corrupted("shapeless", shape=None), "is null, want [300,64]"),
+            (self.corrupted("before", data_offsets=[-4, 0]), "model.safetensors: an offset of safetensors is -4, want a whole number from 0"),
+            (self.corrupted("bytes", data_offsets=[0, 4]), "the bytes of model.embed_tokens.weight are not those of its shape"),
+            (self.corrupted("type", dtype="F64"), "model.embed_tokens.weight is of type F64, want F32, F16 or BF16"),
+            (self.corrupted("number", dtype=3), "model.safetensors: dtype is 3, want a string"),
+            (self.corrupted("beyond"), "is truncated: model.embed_tokens.weight ends beyond its end"),
             (self.written("list", b"[]"), "its header is not an object"),
             (self.written("value", b'{"model.embed_tokens.weight": 3}'), "the entry of model.embed_tokens.weight is not an object"),
             (self.written("twice", b'{"a": {}, "a": {}}'), "its header is not an object: duplicate object key"),
@@ -317,7 +317,7 @@ class MoeLm(unittest.TestCase):
                 self.assertIn(words, self.run_it(folder, *ids(PROMPT), status=2))
 
     def test_bad_tokenizers(self):
-        folder = shutil.copytree(self.at("olmoe"), self.at("spoiled"))
+        folder = shutil.copytree(self.at("olmoe"), self.at("corrupted"))
         end = {"id": 274, "content": "<|end|>", "special": True}
         for part, key, value, words in (
             ("model", "vocab", {"a": -5}, "the id of a token is -5, want a whole number from 0"),

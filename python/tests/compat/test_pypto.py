@@ -155,7 +155,7 @@ def test_type_numbers() -> None:
     assert all(getattr(pypto, t.name) is t for t in pypto.DataType)
 
 
-# Every rejection, each argument spoiled together with all that are validated after it: the first must win.
+# Every rejection, each argument corrupted together with all that are validated after it: the first must win.
 CHAIN = [
     ("NULL_POINTER", "gather_in_ub: param is missing, want a tensor", {"param": None}),
     (
@@ -192,8 +192,8 @@ def test_rejections_in_order(first: int) -> None:
         "axis": -2,
         "pad": "error",
     }
-    for _, _, spoiled in reversed(CHAIN[first:]):
-        call.update(spoiled)
+    for _, _, corrupted in reversed(CHAIN[first:]):
+        call.update(corrupted)
     with pytest.raises(pypto.Error) as caught:
         experimental.gather_in_ub(**call)
     code, sentence, _ = CHAIN[first]

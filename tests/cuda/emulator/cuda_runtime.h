@@ -415,7 +415,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 
-/* Work of a capturing stream is kept and runs when the graph is launched; what allocates or waits spoils the capture, unless
+/* Work of a capturing stream is kept and runs when the graph is launched; what allocates or waits invalidates the capture, unless
    its thread is in the relaxed mode. */
 cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *mode);
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, int mode);

@@ -1,4 +1,4 @@
-#include "twin.h"
+#include "tensors.h"
 
 #include <dlfcn.h>
 

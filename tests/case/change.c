@@ -47,12 +47,12 @@ static bool is_tensor(const struct call *c, const char *field)
     return *field == '*' || strcmp(field, "outputs") == 0;
 }
 
-static void read_scalar(struct call *c, const char *value, struct spoil *s)
+static void read_scalar(struct call *c, const char *value, struct change *s)
 {
     const sy_kind kind = case_scalar(c, s->field)->kind;
-    s->kind = SPOIL_SCALAR;
+    s->kind = CHANGE_SCALAR;
     if (kind == SY_KIND_F32 || kind == SY_KIND_F64) {
-        s->kind = SPOIL_REAL;
+        s->kind = CHANGE_REAL;
         s->real = strtod(value, NULL);
     } else if (isalpha((unsigned char)*value))
         s->other = value;
@@ -60,7 +60,7 @@ static void read_scalar(struct call *c, const char *value, struct spoil *s)
         s->value = number_of(value);
 }
 
-static void read_format(struct call *c, const char *member, const char *value, struct spoil *s)
+static void read_format(struct call *c, const char *member, const char *value, struct change *s)
 {
     static const char *const words[] = {
         "bytes",   "",      "q_type",     "scale_type",  "scales",   "row_bytes",  "q_off",
@@ -72,24 +72,24 @@ static void read_format(struct call *c, const char *member, const char *value, s
         s->d += 4;
     if (s->d == 4 * WORDS)
         case_fail(c, NULL, "a format has no %s", member);
-    s->kind = SPOIL_FORMAT;
+    s->kind = CHANGE_FORMAT;
     if (strstr(member, "_type") != NULL)
         s->type = type_of(c, value);
     s->real = strtod(value, NULL);
     s->value = number_of(value);
 }
 
-static void read_member(struct call *c, const char *member, char *value, struct spoil *s)
+static void read_member(struct call *c, const char *member, char *value, struct change *s)
 {
     static const struct {
         const char *name;
-        enum spoil_kind one, list, none, number;
-    } members[] = {{"shape", SPOIL_EXTENT, SPOIL_SHAPE, SPOIL_NO_SHAPE, SPOIL_NOTHING},
-                   {"strides", SPOIL_STRIDE, SPOIL_STRIDES, SPOIL_NOTHING, SPOIL_NOTHING},
-                   {"data", SPOIL_NUMBER, SPOIL_NOTHING, SPOIL_NO_DATA, SPOIL_OVER},
-                   {"ndim", SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_RANK},
-                   {"dtype", SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_TYPE},
-                   {"device", SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_NOTHING, SPOIL_DEVICE}};
+        enum change_kind one, list, none, number;
+    } members[] = {{"shape", CHANGE_EXTENT, CHANGE_SHAPE, CHANGE_NO_SHAPE, CHANGE_NOTHING},
+                   {"strides", CHANGE_STRIDE, CHANGE_STRIDES, CHANGE_NOTHING, CHANGE_NOTHING},
+                   {"data", CHANGE_NUMBER, CHANGE_NOTHING, CHANGE_NO_DATA, CHANGE_OVER},
+                   {"ndim", CHANGE_NOTHING, CHANGE_NOTHING, CHANGE_NOTHING, CHANGE_RANK},
+                   {"dtype", CHANGE_NOTHING, CHANGE_NOTHING, CHANGE_NOTHING, CHANGE_TYPE},
+                   {"device", CHANGE_NOTHING, CHANGE_NOTHING, CHANGE_NOTHING, CHANGE_DEVICE}};
     const size_t n = strcspn(member, "[");
     const bool indexed = member[n] == '[';
     for (size_t i = 0; i < sizeof members / sizeof *members; i++)
@@ -98,13 +98,13 @@ static void read_member(struct call *c, const char *member, char *value, struct 
                       : *value == '['           ? members[i].list
                       : strcmp(value, "-") == 0 ? members[i].none
                                                 : members[i].number;
-    if (s->kind == SPOIL_NOTHING)
+    if (s->kind == CHANGE_NOTHING)
         case_fail(c, NULL, "%s.%s cannot be %s", s->field, member, value);
     s->d = indexed ? (int)number_of(member + n + 1) : 0;
     s->other = value;
-    if (s->kind == SPOIL_TYPE)
+    if (s->kind == CHANGE_TYPE)
         s->type = type_of(c, value);
-    else if (s->kind != SPOIL_OVER)
+    else if (s->kind != CHANGE_OVER)
         s->value = number_of(value);
     else if (strchr(value, '+') != NULL) {
         s->value = number_of(strchr(value, '+') + 1);
@@ -112,11 +112,11 @@ static void read_member(struct call *c, const char *member, char *value, struct 
     }
 }
 
-const char *call_read(struct call *c, const char *text, struct spoil *s)
+const char *call_read(struct call *c, const char *text, struct change *s)
 {
     const size_t n = strcspn(text, " ");
     char *const field = memcpy(case_memory(c, n + 1), text, n), *value = strchr(field, '='), *member;
-    *s = (struct spoil){.field = n > 0 ? field : NULL};
+    *s = (struct change){.field = n > 0 ? field : NULL};
     if (n == 0)
         return NULL;
     if (value == NULL)
@@ -133,7 +133,7 @@ const char *call_read(struct call *c, const char *text, struct spoil *s)
         s->device = device[1] == '*' ? EVERY_DEVICE : (int)number_of(device + 1);
     }
     if (strcmp(field, "only") == 0 || (member == NULL && is_tensor(c, field))) {
-        s->kind = strcmp(field, "only") == 0 ? SPOIL_ONLY : *value == '-' ? SPOIL_MISSING : SPOIL_LIKE;
+        s->kind = strcmp(field, "only") == 0 ? CHANGE_ONLY : *value == '-' ? CHANGE_MISSING : CHANGE_LIKE;
         s->other = value;
     } else if (member == NULL)
         read_scalar(c, value, s);
@@ -146,7 +146,7 @@ const char *call_read(struct call *c, const char *text, struct spoil *s)
 
 /* ---- Changes ------------------------------------------------------------------------------------------- */
 
-static void set_scalar(struct call *c, const struct spoil *s)
+static void set_scalar(struct call *c, const struct change *s)
 {
     const sy_field_info *const f = case_scalar(c, s->field);
     char *const at = (char *)&c->args + f->offset;
@@ -165,7 +165,7 @@ static void set_scalar(struct call *c, const struct spoil *s)
 }
 
 /* In a copy of the format. */
-static void set_format(struct call *c, const struct spoil *s)
+static void set_format(struct call *c, const struct change *s)
 {
     const int32_t number = (int32_t)s->value;
     sy_row_format *const own = case_memory(c, sizeof *own), *given;
@@ -224,53 +224,53 @@ struct operand *case_field_on(struct call *c, const char *field, int device)
     return x;
 }
 
-static void change_operand(struct call *c, struct operand *x, const struct spoil *s)
+static void change_operand(struct call *c, struct operand *x, const struct change *s)
 {
     const struct operand *y;
     switch (s->kind) {
-    case SPOIL_MISSING:
+    case CHANGE_MISSING:
         *x->at = NULL;
         break;
-    case SPOIL_LIKE:
+    case CHANGE_LIKE:
         y = case_field_on(c, s->other, x->device);
         x->t = y->t;
         x->t.shape = memcpy(x->now_shape, y->now_shape, sizeof x->now_shape);
         *x->at = &x->t;
         break;
-    case SPOIL_NO_SHAPE:
+    case CHANGE_NO_SHAPE:
         x->t.shape = NULL;
         break;
-    case SPOIL_NO_DATA:
+    case CHANGE_NO_DATA:
         x->t.data = NULL;
         break;
-    case SPOIL_TYPE:
+    case CHANGE_TYPE:
         x->t.dtype = s->type;
         break;
-    case SPOIL_RANK:
+    case CHANGE_RANK:
         set_rank(x, (int)s->value);
         break;
-    case SPOIL_EXTENT:
+    case CHANGE_EXTENT:
         x->now_shape[s->d] = s->value;
         break;
-    case SPOIL_SHAPE:
+    case CHANGE_SHAPE:
         x->t.ndim = put_list(x->now_shape, s->other);
         x->t.strides = NULL;
         break;
-    case SPOIL_STRIDE:
+    case CHANGE_STRIDE:
         x->now_strides[s->d] = s->value;
         x->t.strides = x->now_strides;
         break;
-    case SPOIL_STRIDES:
+    case CHANGE_STRIDES:
         put_list(x->now_strides, s->other);
         x->t.strides = x->now_strides;
         break;
-    case SPOIL_DEVICE:
+    case CHANGE_DEVICE:
         x->t.device.device_type = (DLDeviceType)s->value;
         break;
-    case SPOIL_OVER:
+    case CHANGE_OVER:
         operand_over(x, case_field_on(c, s->other, s->other_device), s->value);
         break;
-    case SPOIL_NUMBER: /* of a compact tensor; what the call found is what it must leave */
+    case CHANGE_NUMBER: /* of a compact tensor; what the call found is what it must leave */
         memcpy(x->block + x->first + (size_t)s->d * x->element, &s->value, x->element);
         memcpy(x->before + x->first + (size_t)s->d * x->element, &s->value, x->element);
         break;
@@ -279,21 +279,21 @@ static void change_operand(struct call *c, struct operand *x, const struct spoil
     }
 }
 
-void call_apply(struct call *c, const struct spoil *s)
+void call_apply(struct call *c, const struct change *s)
 {
     char field[48];
-    if (s->kind == SPOIL_FORMAT)
+    if (s->kind == CHANGE_FORMAT)
         set_format(c, s);
-    else if (s->kind == SPOIL_SCALAR || s->kind == SPOIL_REAL)
+    else if (s->kind == CHANGE_SCALAR || s->kind == CHANGE_REAL)
         set_scalar(c, s);
-    else if (s->kind == SPOIL_ONLY)
+    else if (s->kind == CHANGE_ONLY)
         keep_only(c, s->other);
-    else if (s->kind != SPOIL_NOTHING && (*s->field == '*' || strcmp(s->field, "outputs") == 0))
+    else if (s->kind != CHANGE_NOTHING && (*s->field == '*' || strcmp(s->field, "outputs") == 0))
         for (int i = 0; i < c->n_operands; i++) {
             if (*s->field == '*' || c->operand[i].out)
                 change_operand(c, &c->operand[i], s);
         }
-    else if (s->kind != SPOIL_NOTHING)
+    else if (s->kind != CHANGE_NOTHING)
         for (const char *at = s->field, *end; at != NULL; at = *end == ',' ? end + 1 : NULL) {
             end = at + strcspn(at, ",");
             snprintf(field, sizeof field, "%.*s", (int)(end - at), at);
@@ -305,7 +305,7 @@ void call_apply(struct call *c, const struct spoil *s)
 
 void call_change(struct call *c, const char *words)
 {
-    struct spoil s;
+    struct change s;
     while (words != NULL) {
         words = call_read(c, words, &s);
         call_apply(c, &s);

@@ -2,10 +2,10 @@
  * For tests/cuda/mesh.c: the tensors of a mesh of four devices inside one process, in memory of a CUDA device and of the CPU, and calls
  * of every layout with them.
  */
-#ifndef SWITCHYARD_TESTS_MESH_TWIN_H
-#define SWITCHYARD_TESTS_MESH_TWIN_H
+#ifndef SWITCHYARD_TESTS_MESH_MIRROR_H
+#define SWITCHYARD_TESTS_MESH_MIRROR_H
 
-#include "twin.h"
+#include "tensors.h"
 
 enum { D = 4, G = 2, N = 5, T = G * N, K = 3, E = 12, H = 24, X = 3, ROOM = 16, ALIGN = 4, MOST_LOCAL = 5 };
 
@@ -81,7 +81,7 @@ void side_choose(const struct side *s, enum field f, int d, int64_t i, int64_t v
 void side_choose_one(const struct side *s,
                      int64_t expert); /* for all tokens, so that their rows fit; negative: a fault, or none */
 
-struct twin {
+struct mirror {
     struct side there, here;
     struct tensors back;
     void *graph;
@@ -89,13 +89,13 @@ struct twin {
     int faults, full, differ, good; /* replays of each kind */
 };
 
-void twin_open(struct twin *w, uint64_t seed);
-void twin_close(struct twin *w);
-void twin_send(const struct twin *w); /* contents of the CPU's side to the device */
-void twin_fill(struct twin *w);       /* new ones, sent */
-void twin_fetch(const struct twin *w, const struct side *there); /* all bytes there into `back` */
+void mirror_open(struct mirror *w, uint64_t seed);
+void mirror_close(struct mirror *w);
+void mirror_send(const struct mirror *w); /* contents of the CPU's side to the device */
+void mirror_fill(struct mirror *w);       /* new ones, sent */
+void mirror_fetch(const struct mirror *w, const struct side *there); /* all bytes there into `back` */
 
 /* Of the emulator: makes the n-th step of a kind fail (0: none), and returns how far the last such request was from that. */
-int twin_fail_at(const char *what, int n);
+int mirror_fail_at(const char *what, int n);
 
 #endif

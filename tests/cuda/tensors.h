@@ -1,8 +1,8 @@
 /*
  * Tensors behind each other, in memory of a CUDA device or of the CPU, at the same places in both; what the emulated device counts.
  */
-#ifndef SWITCHYARD_TESTS_CUDA_TWIN_H
-#define SWITCHYARD_TESTS_CUDA_TWIN_H
+#ifndef SWITCHYARD_TESTS_CUDA_TENSORS_H
+#define SWITCHYARD_TESTS_CUDA_TENSORS_H
 
 #include "support.h"
 

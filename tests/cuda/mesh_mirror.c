@@ -1,4 +1,4 @@
-#include "mesh_twin.h"
+#include "mesh_mirror.h"
 
 #include "cuda/cuda.h"
 
@@ -226,7 +226,7 @@ void side_choose_one(const struct side *s, int64_t expert)
 
 /* ---- Twins ------------------------------------------------------------------------------------------------ */
 
-int twin_fail_at(const char *what, int n)
+int mirror_fail_at(const char *what, int n)
 {
     int (*set)(const char *what, int n) = NULL;
     *(void **)&set = emulated("emulator_fail");
@@ -235,35 +235,35 @@ int twin_fail_at(const char *what, int n)
     return set(what, n);
 }
 
-void twin_open(struct twin *w, uint64_t seed)
+void mirror_open(struct mirror *w, uint64_t seed)
 {
-    *w = (struct twin){.rng = seed};
+    *w = (struct mirror){.rng = seed};
     side_open(&w->there, device_ctx(0), 0);
     side_open(&w->here, test_ctx(1, NULL), -1);
     w->back = w->here.of;
     w->back.memory = malloc(w->back.bytes);
 }
 
-void twin_send(const struct twin *w)
+void mirror_send(const struct mirror *w)
 {
     const struct tensors *const here = &w->here.of;
     expect_status(w->there.ctx, sy_device_copy(w->there.ctx, w->there.of.memory, here->memory, here->bytes),
                   SY_OK);
 }
 
-void twin_fill(struct twin *w)
+void mirror_fill(struct mirror *w)
 {
     side_fill(&w->here, &w->rng);
-    twin_send(w);
+    mirror_send(w);
 }
 
-void twin_fetch(const struct twin *w, const struct side *there)
+void mirror_fetch(const struct mirror *w, const struct side *there)
 {
     expect_status(there->ctx, sy_device_copy(there->ctx, w->back.memory, there->of.memory, w->back.bytes),
                   SY_OK);
 }
 
-void twin_close(struct twin *w)
+void mirror_close(struct mirror *w)
 {
     if (w->graph != NULL)
         syi_graph_free(w->there.ctx, w->graph);

@@ -225,7 +225,7 @@ static void spoil_everywhere(struct trial *t)
 }
 
 /* One element of an input, or two: out of range, twice, out of order. Of floats: infinite, NaN, negative. */
-static void spoil_contents(struct trial *t)
+static void corrupt_contents(struct trial *t)
 {
     struct operand *const x = any_operand(t);
     const int64_t n = case_count(x);
@@ -408,7 +408,7 @@ static void spoil_one(struct trial *t)
     else if (how < 70)
         spoil_scalar(t, sy_op_field(info, info->n_tensors + (int)below(t, n_scalars)));
     else if (how < 83)
-        spoil_contents(t);
+        corrupt_contents(t);
     else if (how < 89)
         give_absent(t);
     else if (how < 97)
@@ -417,7 +417,7 @@ static void spoil_one(struct trial *t)
         spoil_outside(t);
 }
 
-void spoil_call(struct trial *t, int64_t places)
+void corrupt_call(struct trial *t, int64_t places)
 {
     for (int64_t i = 0; i < places; i++)
         for (size_t tries = 0, was = strlen(t->what); tries < 4 && strlen(t->what) == was; tries++)

@@ -1352,7 +1352,8 @@ typedef enum sy_empty_token {
  *   softmax of x / temperature over what top-k kept.
  *   top-p   enabled when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
  *   min-p   enabled when mp > 0; keeps prob >= mp * largest prob. mp >= 1 keeps one token.
- *   choice  by `noise`; temperature < 1e-5 makes a row greedy. A given_token is not chosen.
+ *   choice  by `noise`; temperature < 1e-5 makes a row greedy. A given_token is not chosen. With neither q nor seed (and `noise`
+ *           AUTO) every row is greedy, and filters change other outputs than `token` only.
  * NaN in top_p or min_p disables the stage, NaN temperature is 1. top_* are the first tokens of the order that the
  * distribution of logprob_mode contains, -1 and -inf after them; rank is 1 + how many of its tokens come before
  * `token`, V + 1 when it is none of them, 0 for an empty row. A draw depends on (seed, offset, stream). Without

@@ -36,7 +36,7 @@ SYI_BOTH static inline struct syi_kv_sequence syi_kv_row_of(const struct syi_kv_
     if (r < 0 || r >= p->table.rows || p->table.len == 0)
         return s;
     if (!syi_kv_lists(&p->table)) {
-        s.table = syi_row(p->table.entries, r);
+        s.table = syi_row_at(p->table.entries, r);
         s.columns = p->table.len;
         s.length = p->table.len * p->pool.block_size;
         return s;

@@ -131,7 +131,7 @@ SYI_BOTH static inline int64_t syi_load_int(const unsigned char *p, sy_type type
 
 SYI_BOTH static inline int64_t syi_column_int(const struct syi_column *column, int64_t row)
 {
-    return column->held ? (int64_t)column->number : syi_load_int(syi_row(column->rows, row), column->type);
+    return column->held ? (int64_t)column->number : syi_load_int(syi_row_at(column->rows, row), column->type);
 }
 
 SYI_BOTH static inline bool syi_present(const struct syi_column *column)

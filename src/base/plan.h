@@ -68,7 +68,7 @@ struct syi_rows {
     int64_t stride; /* bytes */
 };
 
-SYI_BOTH static inline unsigned char *syi_row(struct syi_rows rows, int64_t r)
+SYI_BOTH static inline unsigned char *syi_row_at(struct syi_rows rows, int64_t r)
 {
     return rows.data + r * rows.stride;
 }

@@ -39,12 +39,12 @@ static void fan_out(const struct fanning *f, int plane, int position, int64_t n,
 {
     const struct syi_a2a_fan *fan = f->fan;
     const struct syi_a2a_plane *any = &fan->job[0].plane[plane];
-    const void *from = syi_row(any->source[position], n);
+    const void *from = syi_row_at(any->source[position], n);
     void *to[SYI_FAN];
     for (int64_t i = begin; i < end;) {
         size_t m = 0;
         for (; i < end && m < SYI_FAN; i++)
-            to[m++] = syi_row(fan->job[fan->place[i].job].plane[plane].to, fan->place[i].row);
+            to[m++] = syi_row_at(fan->job[fan->place[i].job].plane[plane].to, fan->place[i].row);
         f->kernels->copy_fan(to, m, from, any->row_bytes);
     }
 }
@@ -54,7 +54,7 @@ static void zero_rows(const struct syi_a2a_job *job, int64_t first, int64_t end)
     for (int p = 0; p < job->n_planes; p++)
         for (int64_t r = first; r < end; r++)
             if (job->pick[r].position < 0)
-                memset(syi_row(job->plane[p].to, r), 0, job->plane[p].row_bytes);
+                memset(syi_row_at(job->plane[p].to, r), 0, job->plane[p].row_bytes);
 }
 
 /* A part of the tokens, and of the rows that are not sent. */

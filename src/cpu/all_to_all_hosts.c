@@ -14,7 +14,7 @@ uint64_t syi_a2a_hash(uint64_t seed, struct syi_rows rows, int64_t n, size_t row
 {
     uint64_t hash = mix(mix(seed, (uint64_t)n), (uint64_t)row_bytes);
     for (int64_t r = 0; r < n && row_bytes > 0; r++) {
-        const unsigned char *row = syi_row(rows, r);
+        const unsigned char *row = syi_row_at(rows, r);
         size_t at = 0;
         uint64_t word;
         for (; row_bytes - at >= sizeof word; at += sizeof word) {
@@ -69,7 +69,7 @@ static sy_status validate_copies(sy_ctx *ctx, const struct syi_a2a_hosts *hosts,
     const size_t row_bytes = 2 * (size_t)hosts->n_devices;
     for (int64_t row = hosts->n_experts; row < n_copies * hosts->n_experts; row++) {
         const int64_t e = row % hosts->n_experts;
-        const unsigned char *first = syi_row(mapping, e), *copy = syi_row(mapping, row);
+        const unsigned char *first = syi_row_at(mapping, e), *copy = syi_row_at(mapping, row);
         if (memcmp(first, copy, row_bytes) == 0)
             continue;
         int d = 0;
@@ -109,7 +109,7 @@ sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct sy
     memset(hosts->n_local, 0, (size_t)n_devices * sizeof *hosts->n_local);
     memset(hosts->local, 0xff, (size_t)n_experts * (size_t)n_devices * sizeof *hosts->local); /* -1 */
     for (int64_t e = 0; e < n_experts; e++) {
-        const unsigned char *row = syi_row(mapping, e);
+        const unsigned char *row = syi_row_at(mapping, e);
         hosts->first[e] = n_holders;
         for (int d = next_entry(row, 0, n_devices); d < n_devices; d = next_entry(row, d + 1, n_devices)) {
             if (entry(row, d) != 1)

@@ -56,7 +56,7 @@ sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, 
         all_experts(indices.data, type, n * n_slots, (uint64_t)n_experts))
         return SY_OK;
     for (int64_t r = 0; r < n; r++) {
-        const unsigned char *row = syi_row(indices, r);
+        const unsigned char *row = syi_row_at(indices, r);
         uint64_t seen = 0;
         for (int64_t k = 0; k < n_slots; k++) {
             const int64_t e = load_choice(row, k, type);

@@ -61,9 +61,9 @@ static void copy_part(const struct copying *c, const struct syi_a2a_job *job, in
             const struct syi_a2a_pick pick = job->pick[r];
             if (pick.position < 0) {
                 if (job->zero)
-                    memset(syi_row(plane->to, r), 0, plane->row_bytes);
+                    memset(syi_row_at(plane->to, r), 0, plane->row_bytes);
             } else if (plane->source[pick.position].data != NULL) {
-                add_row(&batch, syi_row(plane->to, r), syi_row(plane->source[pick.position], pick.row));
+                add_row(&batch, syi_row_at(plane->to, r), syi_row_at(plane->source[pick.position], pick.row));
             }
         }
         copy_batch(&batch);
@@ -120,7 +120,7 @@ static void spread_task(void *data, int task)
             const struct syi_a2a_pick pick = s->job->pick[r];
             const int64_t from = pick.position < 0 ? r : s->seen[s->first[pick.position] + pick.row];
             if (from != r)
-                add_row(&batch, syi_row(plane->to, r), syi_row(plane->to, from));
+                add_row(&batch, syi_row_at(plane->to, r), syi_row_at(plane->to, from));
         }
         copy_batch(&batch);
     }
@@ -153,7 +153,7 @@ static void pack_task(void *data, int task)
     struct batch batch;
     begin_batch(&batch, p->kernels, p->row_bytes);
     for (int64_t i = syi_part(p->n, p->n_tasks, task); i < end; i++)
-        add_row(&batch, syi_row(p->to, i), syi_row(p->from, p->rows != NULL ? p->rows[i] : i));
+        add_row(&batch, syi_row_at(p->to, i), syi_row_at(p->from, p->rows != NULL ? p->rows[i] : i));
     copy_batch(&batch);
 }
 
@@ -209,12 +209,13 @@ static size_t look_up(const struct syi_a2a_sum *sum, int64_t n, const void **row
         const struct syi_a2a_pick pick = sum->pick[j * sum->n_home + n];
         if (pick.position < 0)
             continue;
-        rows[n_rows] = syi_row(sum->source[pick.position], pick.row);
+        rows[n_rows] = syi_row_at(sum->source[pick.position], pick.row);
         if (sum->codes.given)
-            scales[n_rows] = syi_row(sum->scales[pick.position], pick.row);
+            scales[n_rows] = syi_row_at(sum->scales[pick.position], pick.row);
         if (sum->weights.data != NULL)
-            weights[n_rows] = syi_load_float(
-                syi_row(sum->weights, n) + (size_t)j * syi_float_bytes(sum->weight_type), sum->weight_type);
+            weights[n_rows] =
+                syi_load_float(syi_row_at(sum->weights, n) + (size_t)j * syi_float_bytes(sum->weight_type),
+                               sum->weight_type);
         n_rows++;
     }
     return n_rows;
@@ -242,7 +243,7 @@ static void add_part(const struct adding *a, int task, const struct syi_a2a_sum 
             const int64_t at = sum->at != NULL ? sum->at[n + (int64_t)i] : n + (int64_t)i;
             if (at < 0)
                 continue;
-            syi_add_rows(&adder, syi_row(sum->to, at), rows + i * slots, scales + i * slots,
+            syi_add_rows(&adder, syi_row_at(sum->to, at), rows + i * slots, scales + i * slots,
                          sum->weights.data != NULL ? weights + i * slots : NULL, n_rows[i],
                          (size_t)sum->hidden);
         }
@@ -297,7 +298,7 @@ static void write_rows(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, bo
     (void)ctx;
     (void)of_tensor;
     for (int64_t r = 0; r < n && row_bytes > 0; r++)
-        memcpy(syi_row(to, r), syi_row(from, r), row_bytes);
+        memcpy(syi_row_at(to, r), syi_row_at(from, r), row_bytes);
 }
 
 static sy_status begin(sy_ctx *ctx, const struct syi_rows *ahead, int64_t n, size_t row_bytes)

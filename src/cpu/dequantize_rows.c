@@ -29,8 +29,8 @@ static void decode_rows(void *data, int task)
     const struct syi_row_codes_plan *p = job->plan;
     const int64_t end = syi_part(p->n_rows, job->n_tasks, task + 1);
     for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++) {
-        const unsigned char *codes = syi_row(p->codes, row), *scales = syi_row(p->scales, row);
-        unsigned char *out = syi_row(p->dense, row);
+        const unsigned char *codes = syi_row_at(p->codes, row), *scales = syi_row_at(p->scales, row);
+        unsigned char *out = syi_row_at(p->dense, row);
         for (int64_t g = 0, n; g < p->n_groups; g += n) {
             const size_t at = (size_t)g * p->group;
             float scale[GROUPS];

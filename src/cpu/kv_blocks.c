@@ -127,8 +127,8 @@ static void copy_piece(const struct job *job, const struct syi_kv_plane *plane, 
     for (int64_t i = begin; i < end; i++) {
         if (idle(p, i))
             continue;
-        to[n] = syi_row(plane->dense, destination(p, i)) + at;
-        from[n++] = syi_row(src, source(p, i)) + at;
+        to[n] = syi_row_at(plane->dense, destination(p, i)) + at;
+        from[n++] = syi_row_at(src, source(p, i)) + at;
         if (n == CHUNK) {
             job->kernels->copy_rows(to, from, n, left < MOST_BYTES ? left : MOST_BYTES);
             n = 0;

@@ -277,7 +277,7 @@ static void code_part(void *data, int task)
     const struct syi_kv_codec *codec = &plane->codec;
     const int64_t n = job->plan->pool.n_rows, end = syi_part(n, job->n_tasks, task + 1);
     for (int64_t i = syi_part(n, job->n_tasks, task); i < end; i++) {
-        unsigned char *const dense = syi_row(plane->dense, i),
+        unsigned char *const dense = syi_row_at(plane->dense, i),
                              *const row = plane->cache + i * plane->row_stride,
                              *const record = codec->scale + i * codec->scale_row_stride;
         if (job->direction == SYI_KV_TO_CACHE)

@@ -229,7 +229,7 @@ bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int
 {
     syi_kv_walk_next(w, pages, capacity);
     w->sequence = syi_kv_sequence_at(pages, w->b);
-    w->sequence.indices = syi_row(pages->indices, w->b);
+    w->sequence.indices = syi_row_at(pages->indices, w->b);
     return translate(pages, &w->sequence, w->j, w->n, slot);
 }
 

@@ -76,15 +76,15 @@ static void copy_rows(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
         run = 1;
         if (row[i] == NULL) {
             if (m->clear)
-                memset(syi_row(plane->dense, m->first + i), 0, row_bytes);
+                memset(syi_row_at(plane->dense, m->first + i), 0, row_bytes);
             continue;
         }
         run = run_length(row, i, m->n - i < most ? m->n - i : most, row_bytes);
         if (run >= RUN_ROWS || (size_t)run * row_bytes >= RUN_BYTES)
-            add_piece(&pieces, syi_row(plane->dense, m->first + i), row[i], (size_t)run * row_bytes);
+            add_piece(&pieces, syi_row_at(plane->dense, m->first + i), row[i], (size_t)run * row_bytes);
         else
             for (int64_t r = i; r < i + run; r++)
-                add_piece(&pieces, syi_row(plane->dense, m->first + r), row[r], row_bytes);
+                add_piece(&pieces, syi_row_at(plane->dense, m->first + r), row[r], row_bytes);
     }
     copy_pieces(&pieces);
 }
@@ -97,7 +97,7 @@ static void copy_in_order(const struct syi_kv_mover *m, const struct syi_kv_plan
     const size_t bytes = plane->head_bytes;
     for (int64_t i = 0; i < run; i++)
         for (int64_t h = 0; h < plane->n_heads; h++) {
-            unsigned char *dense = syi_row(plane->dense, first + i) + (size_t)h * bytes;
+            unsigned char *dense = syi_row_at(plane->dense, first + i) + (size_t)h * bytes;
             unsigned char *cached = (unsigned char *)row[i] + h * plane->head_stride;
             memcpy(m->direction == SYI_KV_FROM_CACHE ? dense : cached,
                    m->direction == SYI_KV_FROM_CACHE ? cached : dense, bytes);
@@ -111,7 +111,7 @@ static void copy_heads(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
     void **const row = m->row;
     locate(m, plane->cache, plane->block_stride, plane->row_stride, row);
     for (int64_t i = 0, run; i < m->n; i += run) {
-        unsigned char *dense = syi_row(plane->dense, m->first + i);
+        unsigned char *dense = syi_row_at(plane->dense, m->first + i);
         run = row[i] == NULL ? 1 : run_length(row, i, m->n - i, (size_t)plane->row_stride);
         if (row[i] == NULL) {
             if (m->clear)
@@ -145,7 +145,7 @@ static void code_rows(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
     locate(m, plane->cache, plane->block_stride, plane->row_stride, row);
     locate(m, codec->scale, codec->scale_block_stride, codec->scale_row_stride, record);
     for (int64_t i = 0; i < m->n; i++) {
-        unsigned char *dense = syi_row(plane->dense, m->first + i);
+        unsigned char *dense = syi_row_at(plane->dense, m->first + i);
         if (i + AHEAD < m->n && row[i + AHEAD] != NULL) {
             fetch_row(row[i + AHEAD], plane->head_bytes);
             __builtin_prefetch(record[i + AHEAD], 0, 3);

@@ -1,6 +1,6 @@
 /*
  * kv_scatter on the CPU: all or nothing. Every slot is validated before the first row is written; uniqueness, if
- * requested, by sorting. Rows are then copied in any order: no two of them may have the same slot.
+ * requested, by sorting. Rows are then copied in any order: rows with the same slot leave a mixture of their bytes.
  */
 #include "cpu/kv_rows.h"
 #include "cpu/sort.h"

@@ -56,7 +56,7 @@ static struct chunk chunk_at(const struct syi_kv_slots_plan *p, int64_t flat, in
         .n = in_row < CHUNK ? in_row : CHUNK,
         .j = j,
         .batch = p->batch.data != NULL ? syi_at(p->batch, b) : NULL,
-        .position = syi_row(p->pages.indices, b),
+        .position = syi_row_at(p->pages.indices, b),
         .slots = syi_at(p->slots, b),
     };
 }

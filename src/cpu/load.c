@@ -27,5 +27,5 @@ void syi_store_float(unsigned char *p, sy_type type, float value)
 
 float syi_column_float(const struct syi_column *column, int64_t row)
 {
-    return syi_load_float(syi_row(column->rows, row), column->type);
+    return syi_load_float(syi_row_at(column->rows, row), column->type);
 }

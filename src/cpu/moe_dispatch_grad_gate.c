@@ -91,18 +91,18 @@ static void whole_rows(void *data, int task)
 {
     const struct job *job = data;
     const struct syi_moe_dispatch_grad_gate_plan *p = job->plan;
-    const int64_t n_turns = (p->n_choices + CHOICES - 1) / CHOICES; /* of a sample */
-    const int64_t first = syi_part(p->n_samples, job->n_tasks, task) * n_turns;
-    const int64_t end = syi_part(p->n_samples, job->n_tasks, task + 1) * n_turns;
+    const int64_t n_chunks = (p->n_choices + CHOICES - 1) / CHOICES; /* of a sample */
+    const int64_t first = syi_part(p->n_samples, job->n_tasks, task) * n_chunks;
+    const int64_t end = syi_part(p->n_samples, job->n_tasks, task + 1) * n_chunks;
     struct lookup found[2];
     float dot[CHOICES];
     if (first < end)
-        look_up(job, first / n_turns, 0, &found[first % 2]);
-    for (int64_t turn = first; turn < end; turn++) {
-        const struct lookup *now = &found[turn % 2];
-        const int64_t s = turn / n_turns;
-        if (turn + 1 < end)
-            look_up(job, (turn + 1) / n_turns, (turn + 1) % n_turns * CHOICES, &found[(turn + 1) % 2]);
+        look_up(job, first / n_chunks, 0, &found[first % 2]);
+    for (int64_t chunk = first; chunk < end; chunk++) {
+        const struct lookup *now = &found[chunk % 2];
+        const int64_t s = chunk / n_chunks;
+        if (chunk + 1 < end)
+            look_up(job, (chunk + 1) / n_chunks, (chunk + 1) % n_chunks * CHOICES, &found[(chunk + 1) % 2]);
         job->dot_rows(dot, syi_at(p->input, s), now->row, now->n, (size_t)p->hidden);
         for (size_t j = 0; j < now->n; j++)
             store_gate(p, now->choice[j], s, dot[j]);

@@ -20,7 +20,7 @@ static int64_t count_experts(const struct job *job, int64_t t)
     int32_t pos[SYI_EXPERTS];
     int64_t routed = 0;
     for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS)
-        routed += (int64_t)syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
+        routed += (int64_t)syi_routed(job->kernels, syi_row_at(p->map, t), p->n_experts, e0, pos);
     return routed;
 }
 
@@ -85,7 +85,8 @@ sy_status syi_moe_validate(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struc
 static void put_value(const struct job *job, int64_t t, int64_t e, int64_t row)
 {
     const size_t bytes = syi_float_bytes(job->plan->prob_type);
-    memcpy(syi_row(job->plan->grad_probs, t) + (size_t)e * bytes, job->values + (size_t)row * bytes, bytes);
+    memcpy(syi_row_at(job->plan->grad_probs, t) + (size_t)e * bytes, job->values + (size_t)row * bytes,
+           bytes);
 }
 
 /* Zeros, and in packed mode the values of the token's rows for its experts. */
@@ -97,9 +98,9 @@ static void fill_tokens(void *data, int task)
     int32_t pos[SYI_EXPERTS];
     for (int64_t t = syi_part(p->n_tokens, job->n_tasks, task); t < end; t++) {
         int64_t slot = t * p->n_slots;
-        memset(syi_row(p->grad_probs, t), 0, (size_t)p->n_experts * syi_float_bytes(p->prob_type));
+        memset(syi_row_at(p->grad_probs, t), 0, (size_t)p->n_experts * syi_float_bytes(p->prob_type));
         for (int64_t e0 = 0; e0 < p->n_experts && !p->capacity && p->n_rows > 0; e0 += SYI_EXPERTS) {
-            const size_t routed = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
+            const size_t routed = syi_routed(job->kernels, syi_row_at(p->map, t), p->n_experts, e0, pos);
             for (size_t r = 0; r < routed; r++)
                 put_value(job, t, e0 + pos[r], syi_next_row(p, &slot));
         }

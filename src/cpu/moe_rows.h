@@ -30,7 +30,7 @@ static inline int32_t syi_next_row(const struct syi_moe_rows_plan *p, int64_t *s
 
 static inline float syi_prob(const struct syi_moe_rows_plan *p, int64_t t, int64_t e)
 {
-    return syi_load_float(syi_row(p->probs, t) + (size_t)e * syi_float_bytes(p->prob_type), p->prob_type);
+    return syi_load_float(syi_row_at(p->probs, t) + (size_t)e * syi_float_bytes(p->prob_type), p->prob_type);
 }
 
 /*

@@ -51,9 +51,9 @@ size_t syi_cpu_moe_unpermute_workspace(const sy_ctx *ctx, const union syi_plan *
 
 static void put_row(const struct job *job, size_t place, int64_t row)
 {
-    job->row[place] = syi_row(job->plan->permuted, row);
+    job->row[place] = syi_row_at(job->plan->permuted, row);
     if (job->scales != NULL)
-        job->scales[place] = syi_row(job->plan->codes.scales, row);
+        job->scales[place] = syi_row_at(job->plan->codes.scales, row);
 }
 
 /* Packed: rows of one token in slot order, without those of weight 0, from `place` on; returns how many. */
@@ -75,7 +75,7 @@ static size_t rows_of_token(const struct job *job, int64_t t, size_t place, floa
         return n;
     }
     for (int64_t e0 = 0; e0 < p->n_experts; e0 += SYI_EXPERTS) {
-        const size_t routed = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
+        const size_t routed = syi_routed(job->kernels, syi_row_at(p->map, t), p->n_experts, e0, pos);
         for (size_t r = 0; r < routed; r++) {
             const int32_t i = syi_next_row(p, &slot);
             const float w = syi_prob(p, t, e0 + pos[r]);
@@ -96,7 +96,7 @@ static size_t row_bytes_of(const struct syi_moe_rows_plan *p)
 /* Adds the rows from `place` on. */
 static void add_token(const struct job *job, int64_t t, size_t place, size_t n)
 {
-    syi_add_rows(&job->adder, syi_row(job->plan->tokens, t), job->row + place,
+    syi_add_rows(&job->adder, syi_row_at(job->plan->tokens, t), job->row + place,
                  job->scales != NULL ? job->scales + place : NULL,
                  job->weight != NULL ? job->weight + place : NULL, n, (size_t)job->plan->hidden);
 }
@@ -108,7 +108,7 @@ static void fetch_token(const struct syi_moe_rows_plan *p, int64_t t)
     for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots && p->n_rows > 0; slot++) {
         const int32_t i = syi_load_i32(p->sorted_indices, slot);
         if (i >= 0)
-            syi_fetch_head(syi_row(p->permuted, i), row_bytes, p->n_slots);
+            syi_fetch_head(syi_row_at(p->permuted, i), row_bytes, p->n_slots);
     }
 }
 

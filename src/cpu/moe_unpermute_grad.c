@@ -46,11 +46,11 @@ size_t syi_cpu_moe_unpermute_grad_workspace(const sy_ctx *ctx, const union syi_p
 static void put_row(const struct job *job, int64_t row, int64_t t, float w)
 {
     const struct syi_moe_rows_plan *p = job->plan;
-    unsigned char *to = syi_row(p->permuted, row);
+    unsigned char *to = syi_row_at(p->permuted, row);
     if (w == 0.0f)
         memset(to, 0, job->row_bytes);
     else
-        job->scale(to, syi_row(p->tokens, t), w, (size_t)p->hidden);
+        job->scale(to, syi_row_at(p->tokens, t), w, (size_t)p->hidden);
 }
 
 /* ---- Packed ------------------------------------------------------------------------------------------ */
@@ -70,7 +70,7 @@ static void claim_rows(void *data, int task)
     }
     for (int64_t row = first; row < end; row++)
         if (job->owner[row] < 0)
-            memset(syi_row(p->permuted, row), 0, job->row_bytes);
+            memset(syi_row_at(p->permuted, row), 0, job->row_bytes);
 }
 
 /* Without probs: copies. */
@@ -83,13 +83,13 @@ static void fan_token(const struct job *job, int64_t t)
         const int64_t row = syi_load_i32(p->sorted_indices, slot);
         if (row < 0 || job->owner[row] != slot)
             continue;
-        dst[n++] = syi_row(p->permuted, row);
+        dst[n++] = syi_row_at(p->permuted, row);
         if (n == SYI_FAN) {
-            job->kernels->copy_fan(dst, n, syi_row(p->tokens, t), job->row_bytes);
+            job->kernels->copy_fan(dst, n, syi_row_at(p->tokens, t), job->row_bytes);
             n = 0;
         }
     }
-    job->kernels->copy_fan(dst, n, syi_row(p->tokens, t), job->row_bytes);
+    job->kernels->copy_fan(dst, n, syi_row_at(p->tokens, t), job->row_bytes);
 }
 
 /* Rows of one token whose dot products are due: gradients of the probs of its experts. */
@@ -104,9 +104,9 @@ static void put_dots(const struct job *job, int64_t t, struct due *due)
     const struct syi_moe_rows_plan *p = job->plan;
     const size_t prob_bytes = syi_float_bytes(p->prob_type);
     float dot[DUE];
-    job->dot_rows(dot, syi_row(p->tokens, t), due->saved, due->n, (size_t)p->hidden);
+    job->dot_rows(dot, syi_row_at(p->tokens, t), due->saved, due->n, (size_t)p->hidden);
     for (size_t j = 0; j < due->n; j++)
-        syi_store_float(syi_row(p->grad_probs, t) + (size_t)due->expert[j] * prob_bytes, p->prob_type,
+        syi_store_float(syi_row_at(p->grad_probs, t) + (size_t)due->expert[j] * prob_bytes, p->prob_type,
                         dot[j]);
     due->n = 0;
 }
@@ -120,14 +120,14 @@ static void scale_token(const struct job *job, int64_t t)
     int32_t pos[SYI_EXPERTS];
     struct due due = {.n = 0};
     if (p->wants_grad_probs)
-        memset(syi_row(p->grad_probs, t), 0, (size_t)p->n_experts * syi_float_bytes(p->prob_type));
+        memset(syi_row_at(p->grad_probs, t), 0, (size_t)p->n_experts * syi_float_bytes(p->prob_type));
     for (int64_t e0 = 0; e0 < p->n_experts && p->n_rows > 0; e0 += SYI_EXPERTS) {
-        const size_t routed = syi_routed(job->kernels, syi_row(p->map, t), p->n_experts, e0, pos);
+        const size_t routed = syi_routed(job->kernels, syi_row_at(p->map, t), p->n_experts, e0, pos);
         for (size_t r = 0; r < routed; r++) {
             const int64_t row = syi_next_row(p, &slot), e = e0 + pos[r];
             if (p->wants_grad_probs) {
                 due.expert[due.n] = e;
-                due.saved[due.n] = syi_row(p->saved, row);
+                due.saved[due.n] = syi_row_at(p->saved, row);
                 syi_fetch_head(due.saved[due.n++], job->row_bytes, p->n_slots);
             }
             if (job->owner[row] == slot - 1)
@@ -162,14 +162,14 @@ static void fill_rows(void *data, int task)
     for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++) {
         const int64_t t = syi_load_i32(p->sorted_indices, row);
         if (t < 0)
-            memset(syi_row(p->permuted, row), 0, job->row_bytes);
+            memset(syi_row_at(p->permuted, row), 0, job->row_bytes);
         else if (p->probs.data == NULL)
-            memcpy(syi_row(p->permuted, row), syi_row(p->tokens, t), job->row_bytes);
+            memcpy(syi_row_at(p->permuted, row), syi_row_at(p->tokens, t), job->row_bytes);
         else
             put_row(job, row, t, syi_prob(p, t, row / p->n_slots));
         if (t >= 0 && p->wants_grad_probs) {
             float dot;
-            job->dot_rows(&dot, syi_row(p->tokens, t), (const void *const[]){syi_row(p->saved, row)}, 1,
+            job->dot_rows(&dot, syi_row_at(p->tokens, t), (const void *const[]){syi_row_at(p->saved, row)}, 1,
                           (size_t)p->hidden);
             syi_store_float(job->values + (size_t)row * syi_float_bytes(p->prob_type), p->prob_type, dot);
         }

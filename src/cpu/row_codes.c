@@ -132,7 +132,7 @@ static void encode_placed(const struct syi_row_encoder *e, int64_t row)
 {
     const struct syi_row_codes_plan *p = e->plan;
     const size_t size = p->e8m0 ? 1 : 4;
-    unsigned char *const codes = syi_row(p->codes, row), *const x = syi_row(p->dense, row);
+    unsigned char *const codes = syi_row_at(p->codes, row), *const x = syi_row_at(p->dense, row);
     unsigned char scales[GROUPS * 4];
     for (int64_t g = 0; g < p->n_groups; g += GROUPS) {
         const size_t first = (size_t)g * p->group,
@@ -165,8 +165,8 @@ static void encode_part(void *data, int task)
     const int64_t end = syi_part(p->n_rows, job->n_tasks, task + 1);
     for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++)
         if (p->layout == SY_SCALE_ROW)
-            syi_encode_row(&job->encoder, syi_row(p->codes, row), syi_row(p->scales, row),
-                           syi_row(p->dense, row));
+            syi_encode_row(&job->encoder, syi_row_at(p->codes, row), syi_row_at(p->scales, row),
+                           syi_row_at(p->dense, row));
         else
             encode_placed(&job->encoder, row);
 }
@@ -269,7 +269,7 @@ struct syi_row_writer syi_row_writer_of(const sy_ctx *ctx, const struct syi_row_
 void syi_write_row(const struct syi_row_writer *w, int64_t row, const unsigned char *from)
 {
     if (w->coded)
-        syi_encode_row(&w->encoder, syi_at(w->to, row), syi_row(w->scales, row), from);
+        syi_encode_row(&w->encoder, syi_at(w->to, row), syi_row_at(w->scales, row), from);
     else if (w->row_bytes > 0)
         memcpy(syi_at(w->to, row), from, w->row_bytes);
 }
@@ -279,7 +279,7 @@ void syi_clear_row(const struct syi_row_writer *w, int64_t row)
     if (w->row_bytes > 0)
         memset(syi_at(w->to, row), 0, w->row_bytes);
     if (w->scale_bytes > 0)
-        memset(syi_row(w->scales, row), 0, w->scale_bytes);
+        memset(syi_row_at(w->scales, row), 0, w->scale_bytes);
 }
 
 /* Codes are made at the first place, and copied from there to the others. */

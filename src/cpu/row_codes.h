@@ -74,7 +74,7 @@ static inline void syi_fan_add(struct syi_fan *fan, int64_t row)
         syi_fan_write(fan);
     fan->to[fan->n] = syi_at(fan->writer->to, row);
     if (fan->writer->coded)
-        fan->scales_to[fan->n] = syi_row(fan->writer->scales, row);
+        fan->scales_to[fan->n] = syi_row_at(fan->writer->scales, row);
     fan->n++;
 }
 

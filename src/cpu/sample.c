@@ -26,8 +26,8 @@ struct syi_sample_scratch syi_sample_scratch_of(struct syi_arena *arena, const s
 {
     const size_t column = syi_size_mul((size_t)p->vocab, sizeof(uint32_t));
     struct syi_sample_scratch s = {.key = syi_take(arena, column)};
-    s.kept_key = syi_take(arena, column);
-    s.kept_idx = syi_take(arena, syi_size_add(column, SYI_PUSHED * sizeof *s.kept_idx));
+    s.cand_key = syi_take(arena, column);
+    s.cand_idx = syi_take(arena, syi_size_add(column, SYI_PUSHED * sizeof *s.cand_idx));
     s.e = syi_take(arena, column);
     for (int i = 0; (syi_sample_sorts(p) || p->n_top > SYI_FEW) && i < 2; i++) {
         s.sort_key[i] = syi_take(arena, column);
@@ -80,7 +80,7 @@ size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 /* ---- One row ----------------------------------------------------------------------------------------- */
 
 /* The row in full: every key. */
-static void read_row(struct syi_row *r)
+static void read_row(struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     r->stats = r->extra_stats;
@@ -95,19 +95,19 @@ static void read_row(struct syi_row *r)
     r->mass = (struct syi_mass){0, 0};
 }
 
-void syi_sample_row(struct syi_row *r)
+void syi_sample_row(struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     if (p->overrides.indptr != NULL)
         syi_row_overrides(r);
-    syi_row_temperature(r);
-    syi_row_filters(r);
+    syi_row_read_temperature(r);
+    syi_row_read_filters(r);
     const enum syi_head head = syi_row_head(r);
-    if (head == SYI_HEAD_NONE)
+    if (head == SYI_HEAD_FULL_ROW)
         read_row(r);
-    if (head != SYI_HEAD_DRAWN) {
+    if (head != SYI_HEAD_TOKEN) {
         if (syi_row_wants_candidates(r))
-            syi_row_filter(r);
+            syi_row_cut(r);
         if (syi_sample_sorts(p))
             syi_row_list(r);
         r->token = syi_row_choose(r);
@@ -136,14 +136,14 @@ static void sample_rows(void *data, int task)
     const int64_t end = syi_part(p->batch, job->n_tasks, task + 1);
     struct syi_exp_table exp_table = {.e = job->scratch[task].exp};
     for (int64_t b = syi_part(p->batch, job->n_tasks, task); b < end; b++) {
-        struct syi_row r = {.plan = p,
-                            .kernels = job->kernels,
-                            .scratch = &job->scratch[task],
-                            .exp_table = &exp_table,
-                            .b = b,
-                            .end = end,
-                            .logits = syi_row_logits(p, b),
-                            .scanned = job->n_slices > 1};
+        struct syi_row_state r = {.plan = p,
+                                  .kernels = job->kernels,
+                                  .scratch = &job->scratch[task],
+                                  .exp_table = &exp_table,
+                                  .b = b,
+                                  .end = end,
+                                  .logits = syi_row_logits(p, b),
+                                  .scanned = job->n_slices > 1};
         syi_sample_row(&r);
     }
 }

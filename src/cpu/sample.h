@@ -1,16 +1,16 @@
 /*
  * The sampler on the CPU. All filters (top-k, top-p, min-p) keep prefixes of one total order of the tokens of a row, the larger logit first,
- * then the lower index; so the state of a row is its remaining candidates. A row (struct syi_row) goes through these stages:
+ * then the lower index; so the state of a row is its remaining candidates (struct syi_row_state). A row goes through these stages:
  *
  *     logits [V] --> overrides, temperature, filters     the parameters of the row; overridden tokens are left out of `logits`
  *        |
  *        v           block maxima (SYI_BLOCK elements)   |--64--|--64--|--64--| ...          scan.max
  *     syi_row_head     maxima of groups of blocks        |------ group -------|              scan.group, scan.top
- *        |               a threshold that enough maxima reach -> only blocks above it are read
- *        |--> NONE: not enough is known, every key of the row is computed (read_row)
- *        |--> DRAWN: the token was drawn from weights of strips (SYI_PIECE elements), without a list
+ *        |               a threshold that enough maxima reach -> only blocks that reach it are read
+ *        |--> FULL_ROW: not enough is known, every key of the row is computed (read_row)
+ *        |--> TOKEN: it was drawn from weights of strips (SYI_PIECE elements), without a list
  *        v
- *     candidates c (index order) --> filter: cut --> list (list order) --> choose --> write: token, list, log-probabilities
+ *     candidates c (index order) --> cut by the filters --> list (list order) --> choose a token --> write lists, log-probabilities
  *
  * Invariants
  * - A key is the logit as a u32 that orders like it; an order is 16 bits wide (block_max in kernels.h): enough to leave blocks
@@ -19,8 +19,8 @@
  *   number of threads matters. Sums of floats (`mass`) only bound them: a decision that the bounds do not make is made exactly.
  * - Candidates may be more than the filters keep, never fewer.
  *
- * Terms: threshold: the least order that is collected; nucleus: what top-p keeps; piece: SYI_PIECE elements, with excluded ones
- * as -inf; cut: the key at which a prefix ends, and how much of the tokens equal to it is inside; given: the caller names the token.
+ * Terms: head: the first tokens of the order, perhaps with others; threshold: the least 16-bit order that is collected; nucleus: what
+ * top-p keeps; piece: SYI_PIECE elements, with excluded ones as -inf; strip: a piece as a unit of weights; cut: the key at which a prefix ends, and how much of the tokens equal to it is inside; given: the caller names the token.
  *
  * Files, from the lower layer up: sample_allow.c rows with excluded tokens, sample_scan.c maxima, sample_weigh.c sums of weights,
  * sample_select.c cuts, sample_nucleus.c and sample_min_p.c draws from many tokens; then the stages: sample_edit.c, sample_head.c, sample_cut.c,
@@ -108,8 +108,8 @@ struct syi_scan {
     struct syi_logits row;
     uint16_t *max;   /* [syi_scan_blocks(n)] */
     uint16_t *group; /* [syi_scan_groups(n)] */
-    /* [syi_weigh_strips(n)] the largest bit pattern that block_max returned for every SYI_PIECE elements, excluded or not,
-       together with others or not; or NULL */
+    /* [syi_weigh_strips(n)] of every SYI_PIECE elements the bits of the lowest value, which are the largest bit pattern; perhaps of
+       excluded or other elements. From that of -inf on there may be a -inf or a negative NaN. NULL: not needed */
     uint16_t *low;
     uint16_t top; /* largest of them */
 };
@@ -147,7 +147,7 @@ uint16_t syi_scan_order(const struct syi_logits *row, int64_t i);
 /* The least key a logit of this order can have; the only one if it is a 16-bit one. */
 uint32_t syi_scan_key(uint16_t order, sy_type type);
 
-/* A large order that at least k tokens reach, 1 <= k <= syi_scan_blocks(). */
+/* A 16-bit order that at least k tokens reach, as large as is cheap to find; 1 <= k <= syi_scan_blocks(). */
 uint16_t syi_scan_threshold(const struct syi_kernels *kernels, const struct syi_scan *s, size_t k);
 
 /* The same for 1 <= k <= n; `order` is scratch for as many as there are tokens. */
@@ -168,15 +168,15 @@ bool syi_scan_dense(const struct syi_kernels *kernels, const struct syi_scan *s,
 /* The first token of the order into c->key[0] and c->idx[0]. */
 void syi_scan_first(const struct syi_kernels *kernels, const struct syi_scan *s, struct syi_candidates *c);
 
-/* How many first tokens of the order are needed, 0: all; hist has SYI_SELECT_BINS entries. */
+/* hist has SYI_SELECT_BINS entries. */
 struct syi_limit {
-    size_t n;
-    bool exact; /* no more than n, which is not 0 */
+    size_t n;   /* first tokens of the order that are needed; 0: all */
+    bool exact; /* and no others; n is not 0 */
     uint64_t *hist;
 };
 
-/* All tokens that reach a threshold, or fewer but the first limit->n of the order, into c->key and c->idx, which has space
-   for SYI_PUSHED more; false when that would include -inf and NaN. */
+/* Collects the tokens that reach a threshold into c->key and c->idx, which has space for SYI_PUSHED more. With limit->n > 0 tokens
+   after the first limit->n of the order may be left out, with `exact` all of them are. False when that would include -inf and NaN. */
 enum { SYI_PUSHED = 2 };
 bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *s, uint16_t threshold,
                       const struct syi_limit *limit, struct syi_candidates *c);
@@ -289,7 +289,7 @@ struct syi_cut {
 bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target, uint64_t *hist,
                 struct syi_cut *cut);
 
-/* Keeps what a cut keeps, in place except that the first call writes to `key` and `idx`. */
+/* Keeps what a cut keeps, in `key` and `idx`, which may be those of c. */
 void syi_keep(struct syi_candidates *c, uint32_t cut_key, int64_t ties, uint32_t *key, int32_t *idx);
 
 /* place[r] is the r-th of at most SYI_FEW candidates in the order. */
@@ -317,8 +317,8 @@ struct syi_mass syi_nucleus_collect(const struct syi_weigher *w, float top_p, st
 /* Scratch of one task; every array has `vocab` entries unless stated. */
 struct syi_sample_scratch {
     uint32_t *key;      /* of all tokens */
-    uint32_t *kept_key; /* of the candidates once something was cut */
-    int32_t *kept_idx;  /* [vocab + SYI_PUSHED] */
+    uint32_t *cand_key; /* of the candidates, once they are not all tokens */
+    int32_t *cand_idx;  /* [vocab + SYI_PUSHED] */
     float *e;
     uint32_t *sort_key[2]; /* only when the plan can need rank order */
     int32_t *sort_idx[2];
@@ -336,7 +336,7 @@ struct syi_sample_scratch {
 };
 
 /* State of one row. */
-struct syi_row {
+struct syi_row_state {
     const struct syi_sample_plan *plan;
     const struct syi_kernels *kernels;
     const struct syi_sample_scratch *scratch;
@@ -358,7 +358,7 @@ struct syi_row {
     bool one;                   /* top-p is 0 or less: keep one token, unless the row is empty */
     float top_p, min_p;         /* 1 and 0: off */
     struct syi_candidates c;    /* in index order */
-    struct syi_candidates list; /* in list order; made by make_list */
+    struct syi_candidates list; /* in list order; filled by syi_row_list */
     struct syi_scan scan;       /* the row and its block maxima; set by syi_row_head */
     struct syi_mass mass;       /* of the tokens that top-k kept; high is 0 until it is computed */
     int64_t token;
@@ -372,7 +372,7 @@ struct syi_sample_scratch syi_sample_scratch_of(struct syi_arena *arena, const s
 
 /* Picks the token of a row that is new but for plan, kernels, scratch, exp_table, b, end, logits and scanned; writes its
    outputs. */
-void syi_sample_row(struct syi_row *r);
+void syi_sample_row(struct syi_row_state *r);
 
 static inline int64_t syi_token_at(const struct syi_candidates *c, int64_t i)
 {
@@ -428,10 +428,10 @@ int64_t syi_list_find(const struct syi_token_lists *l, struct syi_span span, int
 /* ---- Overrides (sample_edit.c) ----------------------------------------------------------------------- */
 
 /* Takes the overridden tokens out of r->logits and puts those that can be picked into r->extra. */
-void syi_row_overrides(struct syi_row *r);
+void syi_row_overrides(struct syi_row_state *r);
 
 /* Puts the overrides of at least this key in the place of their tokens among candidates in index order. */
-void syi_row_replace(const struct syi_row *r, struct syi_candidates *c, uint32_t least);
+void syi_row_replace(const struct syi_row_state *r, struct syi_candidates *c, uint32_t least);
 
 /* ---- Stages ------------------------------------------------------------------------------------------ */
 
@@ -439,74 +439,74 @@ void syi_row_replace(const struct syi_row *r, struct syi_candidates *c, uint32_t
 struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b);
 
 /* Keys of a whole row into the scratch; adds to the statistics. */
-void syi_row_keys(const struct syi_row *r, const struct syi_logits *row, struct syi_key_stats *stats);
+void syi_row_keys(const struct syi_row_state *r, const struct syi_logits *row, struct syi_key_stats *stats);
 
 /* The parameters of the row. */
-void syi_row_temperature(struct syi_row *r);
-void syi_row_filters(struct syi_row *r);
+void syi_row_read_temperature(struct syi_row_state *r);
+void syi_row_read_filters(struct syi_row_state *r);
 
 /* e of candidates: the exponential of the scaled logit, or the probability itself. */
-void syi_row_exp(const struct syi_row *r, const struct syi_candidates *c, float *e);
+void syi_row_exp(const struct syi_row_state *r, const struct syi_candidates *c, float *e);
 uint64_t syi_weight_sum(const float *e, int64_t n);
 
 /* The weight of the whole row into r->mass, exactly or about. */
-struct syi_weigher syi_row_weigher(const struct syi_row *r);
-void syi_row_weigh(struct syi_row *r);
-void syi_row_weigh_about(struct syi_row *r);
+struct syi_weigher syi_row_weigher(const struct syi_row_state *r);
+void syi_row_weigh(struct syi_row_state *r);
+void syi_row_weigh_about(struct syi_row_state *r);
 
 /* Top-k, top-p and min-p, in that order. */
-void syi_row_filter(struct syi_row *r);
+void syi_row_cut(struct syi_row_state *r);
 
 /* The candidates in list order into r->list. */
-void syi_row_list(struct syi_row *r);
+void syi_row_list(struct syi_row_state *r);
 
-int64_t syi_row_choose(struct syi_row *r);
+int64_t syi_row_choose(struct syi_row_state *r);
 
 /* The uniform number of a CDF draw, in units of 2^-64. */
-uint64_t syi_row_uniform(const struct syi_row *r);
+uint64_t syi_row_uniform(const struct syi_row_state *r);
 
 /* A draw from the whole row, without a list of candidates: the token, final_weight and final_count. */
-void syi_row_draw(struct syi_row *r);
+void syi_row_draw(struct syi_row_state *r);
 
 /* The same from what min-p, between 0 and 1, keeps: of the candidates, or without them (sample_min_p.c) of a row
    without exclusions, where they reach the order `threshold`. */
-void syi_row_draw_min_p(struct syi_row *r);
-void syi_row_walk(struct syi_row *r, uint16_t threshold);
+void syi_row_draw_min_p(struct syi_row_state *r);
+void syi_row_walk(struct syi_row_state *r, uint16_t threshold);
 
 enum syi_head {
-    SYI_HEAD_NONE, /* the full row must be read */
-    SYI_HEAD_READ, /* r->c holds all candidates and perhaps more */
-    SYI_HEAD_DRAWN /* r->token is the result */
+    SYI_HEAD_FULL_ROW,   /* the keys of all tokens are needed */
+    SYI_HEAD_CANDIDATES, /* r->c holds all candidates and perhaps more */
+    SYI_HEAD_TOKEN       /* r->token is the result */
 };
 
 /* Tries to do without the keys of the whole row. */
-enum syi_head syi_row_head(struct syi_row *r);
+enum syi_head syi_row_head(struct syi_row_state *r);
 
 /* Whether the head may be enough for any row. */
 bool syi_may_scan(const struct syi_sample_plan *p);
 
 /* Whether the weights of all tokens are best computed without keys: the table for 16-bit logits must be worth it. */
-static inline bool syi_row_weighs_well(const struct syi_row *r)
+static inline bool syi_row_weighs_well(const struct syi_row_state *r)
 {
     enum { ENOUGH = 16384 };
     return r->logits.type == SY_TYPE_F32 || r->logits.n >= ENOUGH;
 }
 
 /* The maximum of the row by its block maxima, which are made if r->scanned is false; false when it is no number. */
-bool syi_row_max(struct syi_row *r);
+bool syi_row_max(struct syi_row_state *r);
 
 /* The first n tokens of the order above -inf, perhaps with others, of a row with block maxima that are a number; c has
    space for all tokens and SYI_PUSHED more. */
-void syi_row_first(const struct syi_row *r, size_t n, struct syi_candidates *c);
+void syi_row_first(const struct syi_row_state *r, size_t n, struct syi_candidates *c);
 
 /* Whether more than the first token of the order is needed. */
-bool syi_row_wants_candidates(const struct syi_row *r);
+bool syi_row_wants_candidates(const struct syi_row_state *r);
 
 /* Outputs. Log-probabilities are computed after everything that reads keys, which they may overwrite; the masked logits
    last, because they may overwrite the row. */
-int32_t syi_row_count(const struct syi_row *r);
-void syi_row_write_list(const struct syi_row *r);
-void syi_row_write_logprobs(const struct syi_row *r);
-void syi_row_write_masked(const struct syi_row *r);
+int32_t syi_row_count(const struct syi_row_state *r);
+void syi_row_write_list(const struct syi_row_state *r);
+void syi_row_write_logprobs(const struct syi_row_state *r);
+void syi_row_write_masked(const struct syi_row_state *r);
 
 #endif

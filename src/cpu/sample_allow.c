@@ -145,7 +145,7 @@ const unsigned char *syi_mask_piece(const struct syi_logits *row, size_t first, 
     return x;
 }
 
-SYI_HAS_BUFFER void syi_row_keys(const struct syi_row *r, const struct syi_logits *row,
+SYI_HAS_BUFFER void syi_row_keys(const struct syi_row_state *r, const struct syi_logits *row,
                                  struct syi_key_stats *stats)
 {
     syi_keys_fn *const keys = r->kernels->keys[syi_float_of(row->type)];

@@ -5,7 +5,7 @@
 #include "cpu/load.h"
 
 /* Always a candidate. */
-static int64_t first_of_order(const struct syi_row *r)
+static int64_t first_of_order(const struct syi_row_state *r)
 {
     int64_t i = 0;
     while (r->c.key[i] != r->stats.max)
@@ -13,14 +13,14 @@ static int64_t first_of_order(const struct syi_row *r)
     return syi_token_at(&r->c, i);
 }
 
-void syi_row_list(struct syi_row *r)
+void syi_row_list(struct syi_row_state *r)
 {
     r->list = r->c;
     if (r->ranked)
         r->list = syi_rank_order(&r->c, r->scratch->sort_key, r->scratch->sort_idx, r->scratch->hist);
 }
 
-static struct syi_noise noise_of(const struct syi_row *r)
+static struct syi_noise noise_of(const struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     return (struct syi_noise){
@@ -55,7 +55,7 @@ static float noise_at(struct noise_source *from, int64_t place, int64_t token)
 
 /* Largest score, ties to the earlier place of the list. The candidates are visited in list order only
    where q is given so; otherwise the place in a ranked list follows from the key. */
-static int64_t choose_by_score(struct syi_row *r, struct noise_source *from)
+static int64_t choose_by_score(struct syi_row_state *r, struct noise_source *from)
 {
     const struct syi_candidates *c = from->by_list ? &r->list : &r->c;
     const bool compare_keys = r->ranked && !from->by_list;
@@ -78,7 +78,7 @@ static int64_t choose_by_score(struct syi_row *r, struct noise_source *from)
     return winner < 0 ? first_of_order(r) : winner;
 }
 
-static int64_t choose_by_q(struct syi_row *r)
+static int64_t choose_by_q(struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     struct noise_source from = {
@@ -86,13 +86,13 @@ static int64_t choose_by_q(struct syi_row *r)
     return choose_by_score(r, &from);
 }
 
-static int64_t choose_by_race(struct syi_row *r)
+static int64_t choose_by_race(struct syi_row_state *r)
 {
     struct noise_source from = {.noise = noise_of(r), .drawn = -1};
     return choose_by_score(r, &from);
 }
 
-uint64_t syi_row_uniform(const struct syi_row *r)
+uint64_t syi_row_uniform(const struct syi_row_state *r)
 {
     const struct syi_noise noise = noise_of(r);
     uint32_t word[4];
@@ -101,7 +101,7 @@ uint64_t syi_row_uniform(const struct syi_row *r)
 }
 
 /* The first of the weights whose inclusive sum exceeds a uniform share of their total, which is not 0. */
-static int64_t find_share(const struct syi_row *r, const float *e, uint64_t total)
+static int64_t find_share(const struct syi_row_state *r, const float *e, uint64_t total)
 {
     const uint64_t target = (uint64_t)((syi_u128)syi_row_uniform(r) * total >> 64);
     uint64_t sum = 0;
@@ -112,7 +112,7 @@ static int64_t find_share(const struct syi_row *r, const float *e, uint64_t tota
     return i;
 }
 
-static int64_t choose_by_cdf(struct syi_row *r)
+static int64_t choose_by_cdf(struct syi_row_state *r)
 {
     float *e = r->scratch->e;
     syi_row_exp(r, &r->c, e);
@@ -122,7 +122,7 @@ static int64_t choose_by_cdf(struct syi_row *r)
     return syi_token_at(&r->c, find_share(r, e, total));
 }
 
-int64_t syi_row_choose(struct syi_row *r)
+int64_t syi_row_choose(struct syi_row_state *r)
 {
     if (r->empty)
         return r->plan->empty_token;
@@ -138,7 +138,7 @@ int64_t syi_row_choose(struct syi_row *r)
     }
 }
 
-void syi_row_draw(struct syi_row *r)
+void syi_row_draw(struct syi_row_state *r)
 {
     const struct syi_weigher weigher = syi_row_weigher(r);
     const bool weight = r->plan->logprob_mode == SY_LOGPROB_FINAL;
@@ -159,7 +159,7 @@ void syi_row_draw(struct syi_row *r)
     r->final_count = drawn.kept;
 }
 
-void syi_row_draw_min_p(struct syi_row *r)
+void syi_row_draw_min_p(struct syi_row_state *r)
 {
     float *e = r->scratch->e;
     uint32_t count = 0;

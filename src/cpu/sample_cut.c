@@ -4,7 +4,7 @@
 #include "cpu/sample.h"
 #include "cpu/load.h"
 
-void syi_row_temperature(struct syi_row *r)
+void syi_row_read_temperature(struct syi_row_state *r)
 {
     const float coldest = 1e-5f, hottest = 0x1p100f;
     float t = 1.0f;
@@ -26,7 +26,7 @@ static bool top_k_on(const struct syi_sample_plan *p, int64_t k)
     return k >= 1 && k <= p->vocab && k <= p->args.k_limit;
 }
 
-void syi_row_filters(struct syi_row *r)
+void syi_row_read_filters(struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const int64_t k = p->top_k.rows.data != NULL ? syi_column_int(&p->top_k, r->b) : 0;
@@ -38,7 +38,7 @@ void syi_row_filters(struct syi_row *r)
     r->one = top_p <= 0.0f;
 }
 
-void syi_row_exp(const struct syi_row *r, const struct syi_candidates *c, float *e)
+void syi_row_exp(const struct syi_row_state *r, const struct syi_candidates *c, float *e)
 {
     if (!r->plan->args.probs_in) {
         r->kernels->exp_keys(e, c->key, (size_t)c->n, r->max, r->inv_t);
@@ -56,7 +56,7 @@ uint64_t syi_weight_sum(const float *e, int64_t n)
     return sum;
 }
 
-struct syi_weigher syi_row_weigher(const struct syi_row *r)
+struct syi_weigher syi_row_weigher(const struct syi_row_state *r)
 {
     const bool last = r->b + 1 >= r->end;
     return (struct syi_weigher){.kernels = r->kernels,
@@ -71,25 +71,25 @@ struct syi_weigher syi_row_weigher(const struct syi_row *r)
                                 .scratch = r->scratch};
 }
 
-void syi_row_weigh(struct syi_row *r)
+void syi_row_weigh(struct syi_row_state *r)
 {
     const struct syi_weigher weigher = syi_row_weigher(r);
     r->mass.low = r->mass.high = syi_weigh(&weigher);
 }
 
-void syi_row_weigh_about(struct syi_row *r)
+void syi_row_weigh_about(struct syi_row_state *r)
 {
     const struct syi_weigher weigher = syi_row_weigher(r);
     r->mass = syi_weigh_about(&weigher);
 }
 
-static void cut_at(struct syi_row *r, uint32_t key, int64_t ties)
+static void cut_at(struct syi_row_state *r, uint32_t key, int64_t ties)
 {
-    syi_keep(&r->c, key, ties, r->scratch->kept_key, r->scratch->kept_idx);
+    syi_keep(&r->c, key, ties, r->scratch->cand_key, r->scratch->cand_idx);
 }
 
 /* The first k of the order. */
-static void keep_top_k(struct syi_row *r, int64_t k)
+static void keep_top_k(struct syi_row_state *r, int64_t k)
 {
     struct syi_cut cut;
     if (k < r->c.n && syi_select(&r->c, NULL, (uint64_t)k, r->scratch->hist, &cut))
@@ -104,7 +104,7 @@ struct prefix {
     int64_t ties; /* tokens equal to the key that are kept */
 };
 
-static struct prefix find_prefix(const struct syi_row *r, const float *e, uint64_t total)
+static struct prefix find_prefix(const struct syi_row_state *r, const float *e, uint64_t total)
 {
     struct syi_cut cut;
     if (!syi_select(&r->c, e, syi_mass_target(r->top_p, total), r->scratch->hist, &cut))
@@ -120,7 +120,7 @@ static struct prefix find_prefix(const struct syi_row *r, const float *e, uint64
 
 /* The shortest prefix whose mass reaches p. A total that is known only within bounds is enough when both give
    the same prefix, which is nearly always. */
-static void keep_top_p(struct syi_row *r)
+static void keep_top_p(struct syi_row_state *r)
 {
     float *e = r->scratch->e;
     syi_row_exp(r, &r->c, e);
@@ -142,7 +142,7 @@ static void keep_top_p(struct syi_row *r)
 }
 
 /* n first of a ranked list, and what equals the last of them when ties stay together. */
-static int64_t with_ties(const struct syi_row *r, const uint32_t *key, int64_t n, int64_t all)
+static int64_t with_ties(const struct syi_row_state *r, const uint32_t *key, int64_t n, int64_t all)
 {
     while (r->plan->args.ties == SY_TIES_ALL && n < all && key[n] == key[n - 1])
         n++;
@@ -160,7 +160,7 @@ static int64_t prefix_of(const float *e, int64_t n, uint64_t target)
 }
 
 /* Top-k, if it is on, and top-p of few candidates: one ranking serves both, and both bounds of the mass. */
-static void keep_few(struct syi_row *r)
+static void keep_few(struct syi_row_state *r)
 {
     uint32_t place[SYI_FEW], key[SYI_FEW];
     float e[SYI_FEW];
@@ -183,7 +183,7 @@ static void keep_few(struct syi_row *r)
     r->ranked = true;
 }
 
-static void keep_min_p(struct syi_row *r)
+static void keep_min_p(struct syi_row_state *r)
 {
     if (r->min_p >= 1.0f) {
         cut_at(r, r->stats.max, 1);
@@ -200,7 +200,7 @@ static void keep_min_p(struct syi_row *r)
     cut_at(r, lowest, INT64_MAX);
 }
 
-static void keep_top_k_and_p(struct syi_row *r)
+static void keep_top_k_and_p(struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     if (r->one && !r->empty)
@@ -217,7 +217,7 @@ static void keep_top_k_and_p(struct syi_row *r)
     }
 }
 
-void syi_row_filter(struct syi_row *r)
+void syi_row_cut(struct syi_row_state *r)
 {
     if (r->top_p < 1.0f && r->c.n <= SYI_FEW && !r->empty && !r->plan->args.probs_in)
         keep_few(r);

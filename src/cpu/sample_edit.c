@@ -6,7 +6,7 @@
 #include "cpu/sample.h"
 
 /* Keys of n values, of which those above -inf join the row's own. */
-static void add_values(struct syi_row *r, const float *value, const int32_t *token, size_t n)
+static void add_values(struct syi_row_state *r, const float *value, const int32_t *token, size_t n)
 {
     uint32_t key[SYI_WEIGH_AT_ONCE];
     struct syi_candidates *c = &r->extra;
@@ -18,7 +18,7 @@ static void add_values(struct syi_row *r, const float *value, const int32_t *tok
         }
 }
 
-void syi_row_overrides(struct syi_row *r)
+void syi_row_overrides(struct syi_row_state *r)
 {
     const struct syi_token_lists *o = &r->plan->overrides;
     const struct syi_span span = syi_list_span(o, r->b);
@@ -54,7 +54,7 @@ static void drop_out(const struct syi_logits *row, struct syi_candidates *c)
     c->n = to;
 }
 
-void syi_row_replace(const struct syi_row *r, struct syi_candidates *c, uint32_t least)
+void syi_row_replace(const struct syi_row_state *r, struct syi_candidates *c, uint32_t least)
 {
     const struct syi_candidates *extra = &r->extra;
     drop_out(&r->logits, c);

@@ -15,7 +15,7 @@ enum support {
 
 struct distribution {
     enum support support;
-    const struct syi_row *row;
+    const struct syi_row_state *row;
     int64_t only, most;
     double log_weight; /* of all its tokens; not with probs_in and none of them positive */
 };
@@ -29,7 +29,7 @@ static float minus_inf(void)
 
 /* The input row: every token, without mask and overrides, at temperature 1. Returns whether its largest logit is a
    number and follows from the block maxima. */
-static bool raw_row(const struct syi_row *r, struct syi_row *raw)
+static bool raw_row(const struct syi_row_state *r, struct syi_row_state *raw)
 {
     *raw = *r;
     raw->inv_t = 1.0f;
@@ -43,7 +43,7 @@ static bool raw_row(const struct syi_row *r, struct syi_row *raw)
 }
 
 /* The same by the keys of all tokens. */
-static void read_raw(struct syi_row *raw)
+static void read_raw(struct syi_row_state *raw)
 {
     syi_row_keys(raw, &raw->logits, &raw->stats);
     raw->max = syi_key_value(raw->stats.max);
@@ -55,7 +55,7 @@ static double log_of(uint64_t weight)
     return weight > 0 ? syi_log_weight(weight) : 0.0;
 }
 
-static struct distribution of_candidates(const struct syi_row *r)
+static struct distribution of_candidates(const struct syi_row_state *r)
 {
     syi_row_exp(r, &r->c, r->scratch->e);
     return (struct distribution){LISTED, r, -1, r->plan->vocab,
@@ -63,7 +63,7 @@ static struct distribution of_candidates(const struct syi_row *r)
 }
 
 /* `raw` must live as long as the result. */
-static struct distribution of_input(const struct syi_row *r, struct syi_row *raw)
+static struct distribution of_input(const struct syi_row_state *r, struct syi_row_state *raw)
 {
     if (raw_row(r, raw)) {
         const struct syi_weigher weigher = syi_row_weigher(raw);
@@ -75,7 +75,7 @@ static struct distribution of_input(const struct syi_row *r, struct syi_row *raw
     return of_candidates(raw);
 }
 
-static struct distribution of_final(const struct syi_row *r)
+static struct distribution of_final(const struct syi_row_state *r)
 {
     if (r->empty)
         return (struct distribution){.support = NO_TOKEN, .row = r};
@@ -106,7 +106,7 @@ static uint32_t key_among(const struct syi_candidates *c, int64_t token)
 }
 
 /* The key of a token's logit, or of what overrides it. */
-static uint32_t key_in_row(const struct syi_row *r, int64_t token)
+static uint32_t key_in_row(const struct syi_row_state *r, int64_t token)
 {
     const struct syi_logits *row = &r->logits;
     struct syi_key_stats stats = {0, 0};
@@ -133,7 +133,7 @@ static uint32_t key_of(const struct distribution *d, int64_t token)
 /* By the key of a token. */
 static float share_of(const struct distribution *d, uint32_t key)
 {
-    const struct syi_row *r = d->row;
+    const struct syi_row_state *r = d->row;
     const float value = syi_key_value(key);
     if (key == SYI_KEY_MINUS_INF)
         return minus_inf();
@@ -162,7 +162,7 @@ static int64_t count_before(const struct syi_candidates *c, uint32_t key, int64_
 
 static int64_t rank_of(const struct distribution *d, int64_t token)
 {
-    const struct syi_row *r = d->row;
+    const struct syi_row_state *r = d->row;
     const int64_t none = r->plan->vocab + 1;
     if (r->empty)
         return 0;
@@ -197,7 +197,7 @@ static struct syi_candidates find_top(const struct distribution *d, int64_t n)
 
 static void write_top(const struct distribution *d)
 {
-    const struct syi_row *r = d->row;
+    const struct syi_row_state *r = d->row;
     const struct syi_sample_plan *p = r->plan;
     const int64_t most = d->most < p->n_top ? d->most : p->n_top;
     unsigned char *tokens = syi_at(p->top_token, r->b), *logprobs = syi_at(p->top_logprob, r->b);
@@ -221,10 +221,10 @@ static void write_top(const struct distribution *d)
     }
 }
 
-void syi_row_write_logprobs(const struct syi_row *r)
+void syi_row_write_logprobs(const struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
-    struct syi_row raw;
+    struct syi_row_state raw;
     const struct distribution d = p->logprob_mode == SY_LOGPROB_RAW ? of_input(r, &raw) : of_final(r);
     if (p->logprob.data != NULL) {
         const float logprob = logprob_of(&d, r->empty && r->given < 0 ? -1 : r->token);

@@ -15,7 +15,7 @@ struct kept {
 };
 
 struct walk {
-    struct syi_row *r;
+    struct syi_row_state *r;
     uint16_t threshold; /* least order that may be kept */
     float least;        /* and least f32 */
     float value;        /* of which the weight was taken last */
@@ -25,7 +25,7 @@ struct walk {
 
 static void weigh_value(struct walk *w, float value)
 {
-    const struct syi_row *r = w->r;
+    const struct syi_row_state *r = w->r;
     const uint32_t key = syi_value_key(value);
     float e;
     r->kernels->exp_keys(&e, &key, 1, r->max, r->inv_t);
@@ -70,7 +70,7 @@ static float largest_f32(const any_f32 *x, size_t n)
 /* e of the n tokens of a block. */
 static void exp_block(const struct walk *w, const unsigned char *x, size_t n, float *e)
 {
-    const struct syi_row *r = w->r;
+    const struct syi_row_state *r = w->r;
     uint32_t key[SYI_BLOCK];
     struct syi_key_stats stats = {0, 0};
     r->kernels->keys[syi_float_of(r->logits.type)](key, x, n, &stats);
@@ -115,7 +115,7 @@ static struct kept times_each(const struct walk *w, int32_t n)
 
 static struct kept weigh_block(struct walk *w, size_t block)
 {
-    const struct syi_row *r = w->r;
+    const struct syi_row_state *r = w->r;
     const size_t n = part_size(&r->logits, block, SYI_BLOCK);
     const unsigned char *x = part_at(&r->logits, block, SYI_BLOCK);
     struct kept kept = {0, 0};
@@ -137,7 +137,7 @@ enum { BLOCKS = SYI_PIECE / SYI_BLOCK }; /* of a strip; a group of the scan has 
 
 static struct kept weigh_strip(struct walk *w, size_t strip)
 {
-    const struct syi_row *r = w->r;
+    const struct syi_row_state *r = w->r;
     const size_t n_blocks = syi_scan_blocks(r->logits.n), first = strip * BLOCKS;
     struct kept kept = {0, 0};
     if (r->scan.group[strip] < w->threshold)
@@ -170,7 +170,7 @@ static int64_t find_in_block(const struct walk *w, size_t block, uint64_t target
     }
 }
 
-void syi_row_walk(struct syi_row *r, uint16_t threshold)
+void syi_row_walk(struct syi_row_state *r, uint16_t threshold)
 {
     uint64_t *strip = r->scratch->table.strip, seen = 0, weight;
     struct walk w = {.r = r,

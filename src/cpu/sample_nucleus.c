@@ -503,7 +503,7 @@ static struct nucleus start(const struct syi_weigher *w)
 {
     const struct syi_sample_scratch *s = w->scratch;
     return (struct nucleus){
-        .list = {s->key, s->kept_idx, 0}, .e = (float *)(void *)s->kept_key, .count = s->key};
+        .list = {s->key, s->cand_idx, 0}, .e = (float *)(void *)s->cand_key, .count = s->key};
 }
 
 struct syi_drawn syi_nucleus_draw(const struct syi_weigher *w, const struct syi_draw *d)
@@ -536,7 +536,7 @@ struct syi_mass syi_nucleus_collect(const struct syi_weigher *w, float top_p, st
     const struct cut at = find_cut(w, &k, top_p, true);
     const size_t n = (size_t)w->scan->row.n;
     double none;
-    *c = (struct syi_candidates){w->scratch->kept_key, w->scratch->kept_idx, 0};
+    *c = (struct syi_candidates){w->scratch->cand_key, w->scratch->cand_idx, 0};
     c->n = (int64_t)w->kernels->split(c->idx, w->scratch->e, n, syi_f32_from_bits(at.bits), ABOVE, &none);
     for (int64_t i = 0; i < c->n; i++)
         c->key[i] = key_of(w, c->idx[i]);

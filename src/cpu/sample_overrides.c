@@ -226,7 +226,7 @@ static void build_rows(void *data, int task)
     for (int64_t row = syi_part(p->drafts.n_rows, job->n_tasks, task); row < end; row++) {
         const struct syi_past past = syi_past_of(p, row);
         const int64_t place = past.none ? 0 : syi_overrides_place(p, &past);
-        m->logits = syi_row(p->logits, row);
+        m->logits = syi_row_at(p->logits, row);
         job->count[row] = past.none ? 0 : build_row(p, &past, m, job->token + place, job->logit + place);
     }
 }

@@ -1,7 +1,7 @@
 /*
  * Fast paths of sample: most rows need only their few largest logits, and those are found at the speed of
- * reading. One pass takes the maximum of every 64 logits; the k-th largest of these maxima is a threshold that at
- * least k logits reach, so only blocks that reach it are read again. The result is a superset of the candidates
+ * reading. One pass takes the maximum of every 64 logits; about the k-th largest of these maxima, or of those of groups
+ * of blocks, is a threshold that at least k logits reach, so only blocks that reach it are read again. The result is a superset of the candidates
  * with exact keys, in index order; the following stages cut it as they cut a whole row.
  */
 #include "cpu/sample.h"
@@ -258,8 +258,8 @@ static size_t fill_up(uint16_t *v, size_t n)
     return wide;
 }
 
-/* An order that at least k of n maxima reach, and at most `more` others, or else the largest such: down from the top in
-   growing steps, then by halves. */
+/* The largest order that at least k of n maxima reach, or a lower one that at most k + more reach: down from the top in growing
+   steps, then by halves. */
 static uint16_t kth_of(const struct syi_kernels *kernels, const uint16_t *max, size_t n, uint16_t top,
                        size_t k, size_t more)
 {
@@ -666,7 +666,8 @@ static uint32_t keep_limit(struct collection *to)
     return cut.key;
 }
 
-/* Drops what is past the limit already: tokens to come that equal the last one kept come after it. */
+/* Cuts the list to the limit and raises the threshold. Tokens come by index, so one that equals the last kept is after it in the
+   order and not needed; in 16 bits an order is one value, so the threshold is the next. */
 static void prune(struct collection *to, sy_type type)
 {
     to->above = keep_limit(to);

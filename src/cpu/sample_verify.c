@@ -43,7 +43,7 @@ size_t syi_cpu_sample_verify_workspace(const sy_ctx *ctx, const union syi_plan *
 static struct syi_column column_at(struct syi_column column, int64_t b)
 {
     if (column.rows.data != NULL)
-        column.rows.data = syi_row(column.rows, b);
+        column.rows.data = syi_row_at(column.rows, b);
     return column;
 }
 
@@ -100,12 +100,12 @@ static int64_t pick(const struct job *job, const struct syi_sample_scratch *scra
 {
     unsigned char token[8];
     const struct syi_sample_plan plan = one_row(job->plan, of, cur, i, token);
-    struct syi_row r = {.plan = &plan,
-                        .kernels = job->kernels,
-                        .scratch = scratch,
-                        .exp_table = exp_table,
-                        .end = 1,
-                        .logits = syi_row_logits(&plan, 0)};
+    struct syi_row_state r = {.plan = &plan,
+                              .kernels = job->kernels,
+                              .scratch = scratch,
+                              .exp_table = exp_table,
+                              .end = 1,
+                              .logits = syi_row_logits(&plan, 0)};
     syi_sample_row(&r);
     return r.token; /* -1: the row is empty */
 }

@@ -11,14 +11,14 @@ static float minus_inf(void)
     return syi_f32_from_bits(minus_inf_bits);
 }
 
-static float own_logit(const struct syi_row *r, int64_t token)
+static float own_logit(const struct syi_row_state *r, int64_t token)
 {
     const struct syi_logits *row = &r->logits;
     return syi_load_float(row->x + (size_t)token * syi_float_bytes(row->type), row->type);
 }
 
 /* The logit of a token: from its row, or its override. */
-static float logit_at(const struct syi_row *r, int64_t token)
+static float logit_at(const struct syi_row_state *r, int64_t token)
 {
     const struct syi_token_lists *o = &r->plan->overrides;
     const struct syi_span span = syi_list_span(o, r->b);
@@ -26,7 +26,7 @@ static float logit_at(const struct syi_row *r, int64_t token)
     return j < span.end && syi_list_token(o, j) == token ? syi_list_value(o, j) : own_logit(r, token);
 }
 
-void syi_row_write_list(const struct syi_row *r)
+void syi_row_write_list(const struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const float scale = (float)r->mass.high * 0x1p-40f;
@@ -52,7 +52,7 @@ void syi_row_write_list(const struct syi_row *r)
 }
 
 /* A row is read in step with being written, so masked logits may be the f32 logits themselves. */
-void syi_row_write_masked(const struct syi_row *r)
+void syi_row_write_masked(const struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const float fill = p->args.probs_in ? 0.0f : minus_inf();
@@ -72,7 +72,7 @@ void syi_row_write_masked(const struct syi_row *r)
     }
 }
 
-int32_t syi_row_count(const struct syi_row *r)
+int32_t syi_row_count(const struct syi_row_state *r)
 {
     int32_t n = 0;
     if (r->final_count > 0)

@@ -11,10 +11,10 @@ static void write_metadata(const sy_request *r, const struct syi_a2a_shard *shar
         const struct syi_rows table = syi_routing_table(r, shard->out.group, p);
         const int64_t n_tokens = order->first[p + 1] - order->first[p], run = syi_run_of(order, n_tokens);
         for (int64_t n = 0; n < n_tokens; n += run) {
-            const struct syi_rows to = {syi_row(shard->extras.metadata, syi_tau(order, p, n)),
+            const struct syi_rows to = {syi_row_at(shard->extras.metadata, syi_tau(order, p, n)),
                                         shard->extras.metadata.stride};
-            r->memory->write(r->ctx, to, (struct syi_rows){syi_row(table, n), table.stride}, r->comm->local,
-                             run, row_bytes);
+            r->memory->write(r->ctx, to, (struct syi_rows){syi_row_at(table, n), table.stride},
+                             r->comm->local, run, row_bytes);
         }
     }
 }
@@ -39,7 +39,7 @@ static void write_mask(const sy_request *r, const struct syi_a2a_shard *shard)
             const int64_t m = n - first < PIECE ? n - first : PIECE;
             for (int64_t i = 0; i < m; i++)
                 piece[i] = shard->out.pick[k * n + first + i].position >= 0;
-            write_bytes(r, syi_row(shard->mask, k) + first, piece, (size_t)m);
+            write_bytes(r, syi_row_at(shard->mask, k) + first, piece, (size_t)m);
         }
 }
 
@@ -54,7 +54,7 @@ static void write_src(const sy_request *r, const struct syi_a2a_shard *shard, bo
             piece[i][1] = pick.position < 0 ? -1 : pick.row;
             piece[i][2] = with_slot ? shard->out.slot[first + i] : 0;
         }
-        const struct syi_rows to = {syi_row(shard->extras.src, first), shard->extras.src.stride};
+        const struct syi_rows to = {syi_row_at(shard->extras.src, first), shard->extras.src.stride};
         r->memory->write(r->ctx, to, (struct syi_rows){(unsigned char *)piece, sizeof *piece}, false, m,
                          (with_slot ? 3 : 2) * sizeof(int32_t));
     }

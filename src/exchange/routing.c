@@ -215,7 +215,7 @@ static sy_status read_position(sy_request *request, const struct syi_a2a_group *
                   run = syi_run_of(order, n_tokens);
     sy_status st = SY_OK;
     for (int64_t n = 0; st == SY_OK && n < n_tokens; n += run) {
-        const struct syi_rows rows = {syi_row(table, n), table.stride};
+        const struct syi_rows rows = {syi_row_at(table, n), table.stride};
         st = reread(request, rows, request->comm->local, run,
                     choice + syi_tau(order, position, n) * x->n_slots);
     }

@@ -89,38 +89,38 @@ bool syi_tensors_apart(const DLTensor *ta, const DLTensor *tb)
     return true;
 }
 
-/* A tensor of the call, its turn, and the bytes from first to last. */
+/* A tensor of the call, its plane, and the bytes from first to last. */
 struct item {
     const DLTensor *t;
     uintptr_t start, end;
-    short rule, turn;
+    short rule, plane;
     bool out;
 };
 
-/* The tensors of a few turns: all of them would be a list too long for a small stack. */
-enum { TURNS = 16, BLOCKS = SY_KV_MAX_PLANES / TURNS + 1 };
+/* The tensors of a few planes: all of them would be a list too long for a small stack. */
+enum { AT_ONCE = 16, BLOCKS = SY_KV_MAX_PLANES / AT_ONCE + 1 };
 
 struct items {
     int n;
-    struct item at[SYI_MAX_TENSORS + 3 * (TURNS - 1)];
+    struct item at[SYI_MAX_TENSORS + 3 * (AT_ONCE - 1)];
 };
 
 static void collect(struct syi_call *call, int first, struct items *items)
 {
-    const bool spans_known = call->compact && call->turns.n == 0;
+    const bool spans_known = call->compact && call->sets.n == 0;
     items->n = 0;
-    for (int turn = first; turn < first + TURNS && turn <= call->turns.n; turn++) {
-        if (call->turns.n > 0)
-            syi_take_turn(call, turn);
+    for (int plane = first; plane < first + AT_ONCE && plane <= call->sets.n; plane++) {
+        if (call->sets.n > 0)
+            syi_take_plane(call, plane);
         for (int i = 0; i < call->op->info.n_tensors; i++) {
-            const DLTensor *t = syi_tensor_in_turn(call, i);
+            const DLTensor *t = syi_tensor_of_plane(call, i);
             int64_t bytes = spans_known ? call->span[i] : 0;
             if (t != NULL && (spans_known || (syi_span_bytes(t, &bytes) && bytes > 0)))
                 items->at[items->n++] = (struct item){.t = t,
                                                       .start = start_of(t),
                                                       .end = start_of(t) + (uintptr_t)bytes,
                                                       .rule = (short)i,
-                                                      .turn = (short)turn,
+                                                      .plane = (short)plane,
                                                       .out = call->op->info.fields[i].flags & SY_FIELD_OUT};
         }
     }
@@ -137,11 +137,11 @@ static bool allowed_pair(const struct syi_call *call, const struct item *a, cons
 static sy_status reject_overlap(struct syi_call *call, const struct item *a, const struct item *b)
 {
     const char *name = syi_name(call, a->rule), *other = syi_name(call, b->rule);
-    call->ctx->plane = a->turn;
-    if (b->turn == 0)
+    call->ctx->plane = a->plane;
+    if (b->plane == 0)
         return syi_fail(call->ctx, SY_ERR_ALIAS, name, "overlaps %s in memory, want separate memory", other);
     return syi_fail(call->ctx, SY_ERR_ALIAS, name,
-                    "overlaps %s of plane %lld in memory, want separate memory", other, (long long)b->turn);
+                    "overlaps %s of plane %lld in memory, want separate memory", other, (long long)b->plane);
 }
 
 /* The first item below `end` of `a` that is an output and overlaps one of `b`, and that one; end: there is none. A pair
@@ -155,7 +155,7 @@ static int find_overlap(const struct syi_call *call, const struct items *a, cons
             const struct item *y = &b->at[j];
             if (x->start >= y->end || y->start >= x->end)
                 continue;
-            const bool before = y->turn < x->turn || (y->turn == x->turn && y->rule <= x->rule);
+            const bool before = y->plane < x->plane || (y->plane == x->plane && y->rule <= x->rule);
             if ((before && y->out) || allowed_pair(call, x, y) || syi_tensors_apart(x->t, y->t))
                 continue;
             *other = *y;
@@ -187,34 +187,34 @@ static void hulls_of(const struct items *items, struct hull *hull)
     }
 }
 
-/* Of two outputs that overlap the first is blamed. Blocks of turns whose hulls do not meet need no closer look. */
+/* Of two outputs that overlap the first is blamed. Blocks of planes whose hulls do not meet need no closer look. */
 sy_status syi_check_alias(struct syi_call *call)
 {
     struct items a, b;
     struct hull hull[BLOCKS][2];
-    const int n_blocks = (int)(call->turns.n / TURNS) + 1;
+    const int n_blocks = (int)(call->sets.n / AT_ONCE) + 1;
     sy_status st = SY_OK;
     for (int k = 0; k < n_blocks && n_blocks > 1; k++) {
-        collect(call, k * TURNS, &a);
+        collect(call, k * AT_ONCE, &a);
         hulls_of(&a, hull[k]);
     }
     for (int k = 0; st == SY_OK && k < n_blocks; k++) {
         struct item other = {0};
-        collect(call, k * TURNS, &a);
+        collect(call, k * AT_ONCE, &a);
         int found = a.n;
         for (int m = 0; m < n_blocks; m++) {
             if (m == k) {
                 found = find_overlap(call, &a, &a, found, &other);
             } else if (meet(&hull[k][1], &hull[m][0]) || meet(&hull[k][1], &hull[m][1])) {
-                collect(call, m * TURNS, &b);
+                collect(call, m * AT_ONCE, &b);
                 found = find_overlap(call, &a, &b, found, &other);
             }
         }
         if (found < a.n)
             st = reject_overlap(call, &a.at[found], &other);
     }
-    if (call->turns.n > 0)
-        syi_take_turn(call, 0);
+    if (call->sets.n > 0)
+        syi_take_plane(call, 0);
     return st;
 }
 
@@ -222,7 +222,7 @@ static sy_status check_apart_from(struct syi_call *call, void *data)
 {
     const DLTensor *lent = data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
-        const DLTensor *t = syi_tensor_in_turn(call, i);
+        const DLTensor *t = syi_tensor_of_plane(call, i);
         int64_t bytes;
         if (t != NULL && syi_span_bytes(t, &bytes) && bytes > 0 && !syi_tensors_apart(t, lent))
             return syi_fail(call->ctx, SY_ERR_ALIAS, syi_name(call, i),
@@ -233,10 +233,10 @@ static sy_status check_apart_from(struct syi_call *call, void *data)
 
 sy_status syi_check_workspace(struct syi_call *call)
 {
-    const bool usual = call->backend == syi_usual_backend;
+    const bool usual = call->backend == syi_host_backend;
     const size_t bytes = usual ? call->ctx->workspace_bytes : call->ctx->device_workspace_bytes;
     void *const data = usual ? call->ctx->workspace : call->ctx->device_workspace;
     int64_t extent = bytes < INT64_MAX ? (int64_t)bytes : INT64_MAX;
     DLTensor lent = {.data = data, .ndim = 1, .dtype = {kDLUInt, 8, 1}, .shape = &extent};
-    return syi_every_turn(call, check_apart_from, &lent);
+    return syi_for_every_plane(call, check_apart_from, &lent);
 }

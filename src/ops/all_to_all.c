@@ -454,7 +454,7 @@ static const struct syi_op *op_of(const struct syi_exchange_op *op)
 sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
                            sy_request *request)
 {
-    struct syi_call call = {.ctx = ctx, .op = op_of(op), .backend = syi_usual_backend};
+    struct syi_call call = {.ctx = ctx, .op = op_of(op), .backend = syi_host_backend};
     SYI_TRY(op->prepare(&call, args, args_bytes));
     return validate_shards(&call, request, op, 0);
 }
@@ -463,7 +463,7 @@ sy_status syi_a2a_infer(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
                         size_t args_bytes, sy_query *query, sy_shape *shapes, int n)
 {
     struct syi_call call = {
-        .ctx = ctx, .op = op_of(op), .query = true, .shapes = shapes, .backend = syi_usual_backend};
+        .ctx = ctx, .op = op_of(op), .query = true, .shapes = shapes, .backend = syi_host_backend};
     struct syi_a2a_shard one;
     sy_request request = {.comm = comm, .ctx = ctx, .x.id = (enum syi_op_id)op->info->number, .shard = &one};
     syi_clear_fault(ctx, op->info->name);

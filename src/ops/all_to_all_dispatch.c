@@ -294,7 +294,7 @@ static int64_t local_experts(const struct syi_call *call, const struct syi_excha
     const struct syi_rows mapping = syi_rows_of(call, MAPPING);
     int64_t n = 0;
     for (int64_t e = 0; e < x->n_experts; e++)
-        n += syi_load_u16(syi_row(mapping, e) + 2 * (size_t)device) == 1;
+        n += syi_load_u16(syi_row_at(mapping, e) + 2 * (size_t)device) == 1;
     return n;
 }
 

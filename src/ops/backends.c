@@ -4,7 +4,7 @@
 #include "ops/call.h"
 #include "cpu/backend.h"
 
-const struct syi_backend *const syi_usual_backend = &syi_cpu_backend;
+const struct syi_backend *const syi_host_backend = &syi_cpu_backend;
 
 struct choice {
     const struct syi_backend *const *backends;
@@ -28,14 +28,14 @@ bool syi_is_held(const struct syi_call *call, int i)
 {
     const DLTensor *t = call->tensor[i];
     return t != NULL && (call->op->info.fields[i].flags & SY_FIELD_PER_ROW) != 0 && t->ndim == 1 &&
-           t->shape[0] == 1 && call->backend != syi_usual_backend &&
-           syi_usual_backend->accepts(call->ctx, t->device, t->device);
+           t->shape[0] == 1 && call->backend != syi_host_backend &&
+           syi_host_backend->accepts(call->ctx, t->device, t->device);
 }
 
 bool syi_in_cpu_memory(const struct syi_call *call, int i)
 {
     const DLTensor *t = call->tensor[i];
-    return t != NULL && syi_usual_backend->accepts(call->ctx, t->device, t->device);
+    return t != NULL && syi_host_backend->accepts(call->ctx, t->device, t->device);
 }
 
 /* What all devices of a mesh share may be in CPU memory: the host reads it. */
@@ -48,7 +48,7 @@ static sy_status choose(struct syi_call *call, void *data)
 {
     struct choice *choice = data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
-        const DLTensor *t = syi_tensor_in_turn(call, i);
+        const DLTensor *t = syi_tensor_of_plane(call, i);
         if (t == NULL || syi_is_held(call, i) || is_shared_here(call, i))
             continue;
         const struct syi_backend *of_tensor = backend_of(call->ctx, choice, call->op->info.mesh, t->device);
@@ -74,7 +74,7 @@ static sy_status choose(struct syi_call *call, void *data)
 sy_status syi_choose_backend(struct syi_call *call, const struct syi_backend *const *backends, int n)
 {
     struct choice choice = {backends, n, NULL, NULL};
-    return syi_every_turn(call, choose, &choice);
+    return syi_for_every_plane(call, choose, &choice);
 }
 
 sy_status syi_check_devices(struct syi_call *call)

@@ -48,7 +48,7 @@ sy_status syi_check_layout(struct syi_call *call)
 /* Bytes for planes that do not fit into the call. The check fills them in, so they are in CPU memory. */
 static size_t planes_bytes(const struct syi_call *call)
 {
-    const size_t n = (size_t)call->turns.n + 1;
+    const size_t n = (size_t)call->sets.n + 1;
     return n > SYI_FEW_PLANES ? syi_align(n * sizeof *call->planes) : 0;
 }
 
@@ -64,7 +64,7 @@ sy_status syi_take_scratch(struct syi_call *call)
     const size_t planes = planes_bytes(call), own = backend_bytes(call);
     struct syi_scratch scratch = {NULL, NULL};
     const bool lent =
-        call->backend == syi_usual_backend ? call->ctx->workspace_lent : call->ctx->device_workspace != NULL;
+        call->backend == syi_host_backend ? call->ctx->workspace_lent : call->ctx->device_workspace != NULL;
     sy_status st = lent && (planes > 0 || own > 0) ? syi_check_workspace(call) : SY_OK;
     if (st == SY_OK)
         st = call->backend->scratch(call->ctx, planes, own, &scratch);
@@ -132,7 +132,7 @@ static inline void begin(struct syi_call *call, sy_ctx *ctx, const struct syi_op
     memset(call, 0, offsetof(struct syi_call, plan) + op->plan_bytes);
     call->ctx = ctx;
     call->op = op;
-    call->backend = syi_usual_backend;
+    call->backend = syi_host_backend;
 }
 
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes)

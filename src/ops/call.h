@@ -27,7 +27,8 @@ struct syi_call;
 
 /* What an operator adds to its description. Every step may be NULL but the last; they follow each other in this order. */
 struct syi_steps {
-    sy_status (*given)(struct syi_call *call); /* what must come together, and the description does not say */
+    sy_status (*together)(
+        struct syi_call *call); /* what must be given together, and the description does not say */
     bool (*untouched)(const struct syi_call *call); /* the call will look at no data */
     sy_status (*bind)(struct syi_call *call);       /* extents, ahead of the shapes of inputs */
     sy_status (*values)(struct syi_call *call);     /* in place of all scalars in their order */
@@ -96,12 +97,12 @@ SYI_OPERATORS(SYI_DECLARE)
 #define SYI_DEFINE_DESCRIBED(op, ID, text) SYI_DEFINE(op, ID, text, syi_check_described, &own, 0)
 
 /* One whose plan is bound by syi_bind_plan; `last` is the last tensor of the plan, which has `columns`. */
-#define SYI_DEFINE_BOUND(op, ID, text, last, columns) \
-    SYI_ASSERT_BOUND(op, last, columns); \
+#define SYI_DEFINE_PLANNED(op, ID, text, last, columns) \
+    SYI_ASSERT_PLANNED(op, last, columns); \
     SYI_DEFINE(op, ID, text, syi_check_described, &own, columns)
 
 /* The tensors of a plan follow its args, one for each of the description; `columns` of them are per row. */
-#define SYI_ASSERT_BOUND(op, last, columns) \
+#define SYI_ASSERT_PLANNED(op, last, columns) \
     _Static_assert(sizeof(sy_##op##_args) + (N_TENSORS - 1) * sizeof(struct syi_tensor) + \
                            (columns) * (sizeof(struct syi_column) - sizeof(struct syi_tensor)) == \
                        offsetof(struct syi_##op##_plan, last), \
@@ -119,20 +120,21 @@ SYI_OPERATORS(SYI_DECLARE)
     }
 
 /*
- * An operator on planes has some of its tensors several times. Each set takes its turn in `tensor` and is validated like
- * the call's own, which is turn 0; a sentence about another names its plane. Operators without planes have one turn.
+ * An operator on planes has some of its tensors several times, 1 + n sets. For each the tensors are put into `tensor` and the step
+ * runs; set 0 are those of the caller's own fields, and a sentence about another names its plane. Others operators have set 0 alone.
  */
-struct syi_turns {
-    int64_t n;                  /* further ones */
-    int64_t now;                /* 0 to n */
-    int rules[5];               /* the tensors that differ: cache, dense rows, scales, global; 0: none */
+struct syi_plane_sets {
+    int64_t n;   /* further ones */
+    int64_t now; /* 0 to n */
+    int rules
+        [5]; /* the fields that differ: cache, rows, scale read, scale written, global scale; 0 (but for the first): none */
     size_t own_format;          /* field of the arguments; 0: none */
-    const sy_kv_format *given;  /* by the caller in turn `now`, of the size it states; or NULL */
+    const sy_kv_format *given;  /* by the caller for plane `now`, of the size it states; or NULL */
     const sy_kv_format *format; /* what this library knows of it, or NULL */
     sy_kv_format known;         /* ... is here */
     const sy_kv_plane *more;    /* [n], more_bytes each */
     size_t more_bytes;
-    void (*take)(struct syi_call *call); /* puts those of turn `now` in place */
+    void (*take)(struct syi_call *call); /* puts those of plane `now` in place */
 };
 
 /* Rows of tensor `dense` and the same as codes, with scales: codes are made of rows, or, where they are inputs, sums of rows. */
@@ -156,7 +158,7 @@ struct syi_call {
     bool compact;     /* all tensors are compact, in ordinary memory, and of a size that can be counted */
     sy_shape *shapes; /* by tensor: where a query records the required shapes of outputs; or NULL */
     const DLTensor *tensor[SYI_MAX_TENSORS]; /* by field; NULL: absent, or an output in a query */
-    struct syi_turns turns;
+    struct syi_plane_sets sets;
     bool chosen; /* an enum has another value than its first: of an operator whose description is executed */
     uint32_t spared;  /* required tensors that this call does without, by bit */
     uint32_t without; /* tensors whose shapes the description does not decide in this call, by bit */
@@ -174,8 +176,8 @@ struct syi_call {
     uint64_t bytes;                    /* that must move, for the trace */
     uint64_t device_nanoseconds;       /* on a device, when traced */
     union syi_plan plan;
-    /* What follows begins without a value, which would take as long as the checks of a small call; so does the part of the plan
-       that is of other operators. */
+    /* The fields below are not cleared: that would take as long as the checks of a small call. Nor is the part of the plan that is
+       of other operators. */
     union syi_args args;
     int tail[SYI_MAX_TENSORS];     /* trailing dimensions that form one contiguous row */
     int64_t span[SYI_MAX_TENSORS]; /* bytes of each tensor of a compact call */
@@ -214,7 +216,7 @@ sy_status syi_describe_found(sy_ctx *ctx, const sy_op_info *op, sy_status status
 /* ---- Backends (backends.c) ---------------------------------------------------------------------------- */
 
 /* The one for tensors in ordinary memory, and for calls without tensors. */
-extern const struct syi_backend *const syi_usual_backend;
+extern const struct syi_backend *const syi_host_backend;
 
 /* ---- A context's CUDA device (device.c) --------------------------------------------------------------- */
 
@@ -268,15 +270,15 @@ sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size
 
 /* ---- Steps of a check, in the order an operator calls them (check.c) --------------------------------- */
 
-/* A step for every turn; afterwards the call has its own tensors again. */
-sy_status syi_every_turn(struct syi_call *call, sy_status (*step)(struct syi_call *call, void *data),
-                         void *data);
+/* A step for every plane; afterwards the call has its own tensors again. */
+sy_status syi_for_every_plane(struct syi_call *call, sy_status (*step)(struct syi_call *call, void *data),
+                              void *data);
 
-/* Puts the tensors of a turn in place, for a call that has several. */
-void syi_take_turn(struct syi_call *call, int64_t turn);
+/* Puts the tensors of a plane in place, for a call that has several. */
+void syi_take_plane(struct syi_call *call, int64_t plane);
 
-/* Tensor i, when it is there and has not had its turn already. */
-const DLTensor *syi_tensor_in_turn(const struct syi_call *call, int i);
+/* Tensor i; NULL if it is absent, or not of this plane, and so was seen with plane 0. */
+const DLTensor *syi_tensor_of_plane(const struct syi_call *call, int i);
 
 /* Bytes from the first to behind the last element, 0 when empty; false when they cannot be counted. An
    extent of 0 does not excuse the others: a row must be countable even if there is none. Negative strides

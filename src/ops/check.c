@@ -75,30 +75,30 @@ sy_status syi_fail_value(struct syi_call *call, sy_status status, const char *ar
 
 /* ---- Turns ------------------------------------------------------------------------------------------- */
 
-void syi_take_turn(struct syi_call *call, int64_t turn)
+void syi_take_plane(struct syi_call *call, int64_t plane)
 {
-    call->turns.now = call->ctx->plane = turn;
-    call->turns.take(call);
+    call->sets.now = call->ctx->plane = plane;
+    call->sets.take(call);
 }
 
-sy_status syi_every_turn(struct syi_call *call, sy_status (*step)(struct syi_call *call, void *data),
-                         void *data)
+sy_status syi_for_every_plane(struct syi_call *call, sy_status (*step)(struct syi_call *call, void *data),
+                              void *data)
 {
     sy_status st = step(call, data);
-    for (int64_t turn = 1; st == SY_OK && turn <= call->turns.n; turn++) {
-        syi_take_turn(call, turn);
+    for (int64_t plane = 1; st == SY_OK && plane <= call->sets.n; plane++) {
+        syi_take_plane(call, plane);
         st = step(call, data);
     }
-    if (call->turns.n > 0)
-        syi_take_turn(call, 0);
+    if (call->sets.n > 0)
+        syi_take_plane(call, 0);
     return st;
 }
 
-const DLTensor *syi_tensor_in_turn(const struct syi_call *call, int i)
+const DLTensor *syi_tensor_of_plane(const struct syi_call *call, int i)
 {
-    bool differs = call->turns.now == 0;
-    for (size_t k = 0; k < sizeof call->turns.rules / sizeof *call->turns.rules; k++)
-        differs = differs || i == call->turns.rules[k];
+    bool differs = call->sets.now == 0;
+    for (size_t k = 0; k < sizeof call->sets.rules / sizeof *call->sets.rules; k++)
+        differs = differs || i == call->sets.rules[k];
     return differs ? call->tensor[i] : NULL;
 }
 
@@ -118,7 +118,7 @@ static bool is_empty(const DLTensor *t)
     return false;
 }
 
-static sy_status check_given(struct syi_call *call, void *data)
+static sy_status check_present(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
@@ -168,11 +168,11 @@ bool syi_same_type(DLDataType a, DLDataType b)
 
 /* The description of tensor i in this call. Where rows are packed, codes stand on one side and numbers on the other; a
    sum needs numbers too. */
-static const sy_field_info *field_in_turn(const struct syi_call *call, int i, sy_field_info *narrowed)
+static const sy_field_info *field_of_plane(const struct syi_call *call, int i, sy_field_info *narrowed)
 {
     const sy_field_info *field = &call->op->info.fields[i];
-    const bool codes = call->coded == i + 1 || (call->turns.format != NULL && i == call->turns.rules[0]);
-    const bool numbers = call->turns.format != NULL && i == call->turns.rules[1];
+    const bool codes = call->coded == i + 1 || (call->sets.format != NULL && i == call->sets.rules[0]);
+    const bool numbers = call->sets.format != NULL && i == call->sets.rules[1];
     if (!codes && !numbers && call->floats != i + 1)
         return field;
     *narrowed = *field;
@@ -187,11 +187,11 @@ static sy_status check_dtype(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
-        const DLTensor *t = syi_tensor_in_turn(call, i);
+        const DLTensor *t = syi_tensor_of_plane(call, i);
         if (t == NULL)
             continue;
         sy_field_info narrowed;
-        const sy_field_info *rule = field_in_turn(call, i, &narrowed);
+        const sy_field_info *rule = field_of_plane(call, i, &narrowed);
         const size_t bytes = syi_elem_bytes(t->dtype);
         const bool word = t->dtype.lanes == 1 && (bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8);
         const sy_type type = syi_type_of(t->dtype);
@@ -218,7 +218,7 @@ static sy_status check_rank(struct syi_call *call, void *data)
     (void)data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
         const sy_field_info *rule = &call->op->info.fields[i];
-        const DLTensor *t = syi_tensor_in_turn(call, i);
+        const DLTensor *t = syi_tensor_of_plane(call, i);
         if (t == NULL)
             continue;
         if (!rank_fits(rule, t)) {
@@ -237,9 +237,9 @@ static sy_status check_rank(struct syi_call *call, void *data)
 }
 
 /* The tensors of the call are all there are, and the rules of the table hold for them. */
-static bool one_turn(const struct syi_call *call)
+static bool one_plane(const struct syi_call *call)
 {
-    return call->turns.n == 0 && call->turns.format == NULL;
+    return call->sets.n == 0 && call->sets.format == NULL;
 }
 
 /* The address after the last element exists. A tensor without elements may have any. */
@@ -288,13 +288,13 @@ static bool tensors_as_usual(struct syi_call *call)
 
 sy_status syi_check_tensors(struct syi_call *call, bool untouched)
 {
-    if (one_turn(call) && call->floats == 0 && call->coded == 0 && tensors_as_usual(call))
+    if (one_plane(call) && call->floats == 0 && call->coded == 0 && tensors_as_usual(call))
         return SY_OK;
-    SYI_TRY(syi_every_turn(call, check_given, NULL));
+    SYI_TRY(syi_for_every_plane(call, check_present, NULL));
     if (!call->query && !untouched)
-        SYI_TRY(syi_every_turn(call, check_data, NULL));
-    SYI_TRY(syi_every_turn(call, check_dtype, NULL));
-    return syi_every_turn(call, check_rank, NULL);
+        SYI_TRY(syi_for_every_plane(call, check_data, NULL));
+    SYI_TRY(syi_for_every_plane(call, check_dtype, NULL));
+    return syi_for_every_plane(call, check_rank, NULL);
 }
 
 /* ---- Shapes and values ------------------------------------------------------------------------------- */
@@ -313,9 +313,9 @@ static DLDataType default_type(const sy_field_info *field)
 static void record_shape(struct syi_call *call, int i, int rank, const int64_t *shape)
 {
     sy_field_info narrowed;
-    const sy_field_info *field = field_in_turn(call, i, &narrowed);
+    const sy_field_info *field = field_of_plane(call, i, &narrowed);
     const DLTensor *like = field->like != 0 ? call->tensor[field->like - 1] : NULL;
-    if (!(field->flags & SY_FIELD_OUT) || call->turns.now > 0 || (field->types == 0 && like == NULL))
+    if (!(field->flags & SY_FIELD_OUT) || call->sets.now > 0 || (field->types == 0 && like == NULL))
         return;
     sy_shape *to = &call->shapes[i];
     to->rank = rank;
@@ -467,7 +467,7 @@ static sy_status check_sizes(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
-        const DLTensor *t = syi_tensor_in_turn(call, i);
+        const DLTensor *t = syi_tensor_of_plane(call, i);
         int64_t span;
         if (t == NULL)
             continue;
@@ -491,9 +491,9 @@ static sy_status check_sizes(struct syi_call *call, void *data)
 
 sy_status syi_check_sizes(struct syi_call *call)
 {
-    if (call->compact && one_turn(call))
+    if (call->compact && one_plane(call))
         return SY_OK;
-    return syi_every_turn(call, check_sizes, NULL);
+    return syi_for_every_plane(call, check_sizes, NULL);
 }
 
 sy_status syi_check_slots(struct syi_call *call, int i)
@@ -594,21 +594,21 @@ bool syi_layout_as_usual(const struct syi_call *call)
         if (t != NULL && (t->strides != NULL || t->device.device_type != kDLCPU))
             return false;
     }
-    return one_turn(call);
+    return one_plane(call);
 }
 
 static sy_status check_strides(struct syi_call *call, void *data)
 {
     (void)data;
     for (int i = 0; i < call->op->info.n_tensors; i++) {
-        SYI_TRY(syi_tensor_in_turn(call, i) != NULL ? check_stride(call, i) : SY_OK);
+        SYI_TRY(syi_tensor_of_plane(call, i) != NULL ? check_stride(call, i) : SY_OK);
     }
     return SY_OK;
 }
 
 sy_status syi_check_strides(struct syi_call *call)
 {
-    return syi_every_turn(call, check_strides, NULL);
+    return syi_for_every_plane(call, check_strides, NULL);
 }
 
 /* ---- Views ------------------------------------------------------------------------------------------- */

@@ -56,7 +56,7 @@ sy_status syi_check_format_bytes(struct syi_call *call, const char *name, const 
 static sy_status check_format_bytes(struct syi_call *call, void *data)
 {
     (void)data;
-    return call->turns.given != NULL ? syi_check_format_bytes(call, "format", call->turns.given) : SY_OK;
+    return call->sets.given != NULL ? syi_check_format_bytes(call, "format", call->sets.given) : SY_OK;
 }
 
 sy_kv_format syi_known_format(const sy_kv_format *given)
@@ -67,22 +67,22 @@ sy_kv_format syi_known_format(const sy_kv_format *given)
     return known;
 }
 
-static void take_format(struct syi_turns *turns, const sy_kv_format *given)
+static void take_format(struct syi_plane_sets *sets, const sy_kv_format *given)
 {
-    turns->given = given;
-    turns->format = given != NULL ? &turns->known : NULL;
-    turns->known = given != NULL ? syi_known_format(given) : (sy_kv_format){0};
+    sets->given = given;
+    sets->format = given != NULL ? &sets->known : NULL;
+    sets->known = given != NULL ? syi_known_format(given) : (sy_kv_format){0};
 }
 
-static const void *further_of(const struct syi_turns *turns, int64_t i)
+static const void *further_of(const struct syi_plane_sets *sets, int64_t i)
 {
-    return (const unsigned char *)turns->more + (size_t)i * turns->more_bytes;
+    return (const unsigned char *)sets->more + (size_t)i * sets->more_bytes;
 }
 
-sy_kv_plane syi_kv_further(const struct syi_turns *turns)
+sy_kv_plane syi_kv_further(const struct syi_plane_sets *sets)
 {
     sy_kv_plane plane = {.format = NULL};
-    memcpy(&plane, further_of(turns, turns->now - 1), least(turns->more_bytes, sizeof plane));
+    memcpy(&plane, further_of(sets, sets->now - 1), least(sets->more_bytes, sizeof plane));
     return plane;
 }
 
@@ -95,28 +95,28 @@ sy_status syi_kv_take_more(struct syi_call *call, struct syi_kv_more more)
     if (more.bytes == 0 || more.bytes > MOST_BYTES)
         return syi_fail(call->ctx, SY_ERR_VALUE, "plane_bytes", "is %zu, want sizeof(sy_kv_plane), %zu",
                         more.bytes, sizeof *more.planes);
-    call->turns.n = more.n;
-    call->turns.more = more.planes;
-    call->turns.more_bytes = more.bytes;
+    call->sets.n = more.n;
+    call->sets.more = more.planes;
+    call->sets.more_bytes = more.bytes;
     for (int64_t i = 0; i < more.n; i++)
-        SYI_TRY(syi_check_tail(call, "planes", further_of(&call->turns, i), more.bytes, sizeof *more.planes));
+        SYI_TRY(syi_check_tail(call, "planes", further_of(&call->sets, i), more.bytes, sizeof *more.planes));
     return SY_OK;
 }
 
-/* ---- The tensors of a turn --------------------------------------------------------------------------- */
+/* ---- The tensors of a plane -------------------------------------------------------------------------- */
 
 static sy_kv_plane own_plane(const struct syi_call *call)
 {
-    const struct syi_turns *turns = &call->turns;
+    const struct syi_plane_sets *sets = &call->sets;
     const sy_field_info *rules = call->op->info.fields;
     const unsigned char *args = (const unsigned char *)&call->args;
     sy_kv_plane plane = {.format = NULL};
-    memcpy(&plane.cache, args + rules[turns->rules[0]].offset, sizeof plane.cache);
-    memcpy(&plane.rows, args + rules[turns->rules[1]].offset, sizeof plane.rows);
-    if (turns->own_format != 0) {
-        memcpy(&plane.format, args + turns->own_format, sizeof plane.format);
-        memcpy(&plane.scale, args + rules[turns->rules[2]].offset, sizeof plane.scale);
-        memcpy(&plane.global_scale, args + rules[turns->rules[4]].offset, sizeof plane.global_scale);
+    memcpy(&plane.cache, args + rules[sets->rules[0]].offset, sizeof plane.cache);
+    memcpy(&plane.rows, args + rules[sets->rules[1]].offset, sizeof plane.rows);
+    if (sets->own_format != 0) {
+        memcpy(&plane.format, args + sets->own_format, sizeof plane.format);
+        memcpy(&plane.scale, args + rules[sets->rules[2]].offset, sizeof plane.scale);
+        memcpy(&plane.global_scale, args + rules[sets->rules[4]].offset, sizeof plane.global_scale);
     }
     return plane;
 }
@@ -124,7 +124,7 @@ static sy_kv_plane own_plane(const struct syi_call *call)
 /* An operator that packs rows has two rules for scale: one for all rows is read, one for each is written. */
 static void take_scale(struct syi_call *call, const DLTensor *scale)
 {
-    const int in = call->turns.rules[2], out = call->turns.rules[3];
+    const int in = call->sets.rules[2], out = call->sets.rules[3];
     const bool written = out != 0 && scale != NULL && scale->ndim > 1;
     if (in != 0)
         call->tensor[in] = written ? NULL : scale;
@@ -135,18 +135,18 @@ static void take_scale(struct syi_call *call, const DLTensor *scale)
 /* The call's own tensors, or those of a further plane. */
 static void take_plane(struct syi_call *call)
 {
-    struct syi_turns *turns = &call->turns;
-    const int cache = turns->rules[0], dense = turns->rules[1];
-    const sy_kv_plane plane = turns->now > 0 ? syi_kv_further(turns) : own_plane(call);
-    take_format(turns, plane.format);
+    struct syi_plane_sets *sets = &call->sets;
+    const int cache = sets->rules[0], dense = sets->rules[1];
+    const sy_kv_plane plane = sets->now > 0 ? syi_kv_further(sets) : own_plane(call);
+    take_format(sets, plane.format);
     call->tensor[cache] = syi_looked_at(call, cache) ? plane.cache : NULL;
     call->tensor[dense] = syi_looked_at(call, dense) ? plane.rows : NULL;
     call->tail[dense] = plane.cache != NULL && plane.cache->ndim > 3 && syi_kv_unpacked(call) == 0
                             ? plane.cache->ndim - 2
                             : 1;
     take_scale(call, plane.scale);
-    if (turns->rules[4] != 0)
-        call->tensor[turns->rules[4]] = plane.global_scale;
+    if (sets->rules[4] != 0)
+        call->tensor[sets->rules[4]] = plane.global_scale;
 }
 
 sy_status syi_kv_check_num_planes(struct syi_call *call, int64_t n_planes)
@@ -192,18 +192,18 @@ static sy_status check_row(struct syi_call *call, void *data)
 sy_status syi_kv_check_caches(struct syi_call *call, struct syi_kv_subject *subject,
                               const struct syi_kv_table_rules *tables)
 {
-    call->turns = (struct syi_turns){
+    call->sets = (struct syi_plane_sets){
         .rules = {subject->cache, subject->dense, subject->scale, subject->scale_out, subject->global},
         .own_format = subject->format,
         .take = take_plane};
     take_plane(call);
     SYI_TRY(syi_kv_take_more(call, subject->more));
-    SYI_TRY(syi_every_turn(call, check_format_bytes, NULL));
+    SYI_TRY(syi_for_every_plane(call, check_format_bytes, NULL));
     if (tables != NULL)
         SYI_TRY(syi_kv_check_given(call, tables));
     SYI_TRY(syi_check_tensors(call, false));
-    SYI_TRY(syi_every_turn(call, syi_kv_check_format, subject));
-    return syi_every_turn(call, check_row, subject);
+    SYI_TRY(syi_for_every_plane(call, syi_kv_check_format, subject));
+    return syi_for_every_plane(call, check_row, subject);
 }
 
 sy_status syi_kv_check_block_size(struct syi_call *call, int64_t block_size)
@@ -230,7 +230,7 @@ static sy_status check_blocks(struct syi_call *call, void *data)
 
 sy_status syi_kv_check_blocks(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    return syi_every_turn(call, check_blocks, subject);
+    return syi_for_every_plane(call, check_blocks, subject);
 }
 
 static sy_status number_blocks(struct syi_call *call, int64_t n_blocks, int64_t block_size,
@@ -262,7 +262,7 @@ static sy_status check_pool(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    struct syi_kv_pool own, *pool = call->turns.now == 0 ? &subject->planes->pool : &own;
+    struct syi_kv_pool own, *pool = call->sets.now == 0 ? &subject->planes->pool : &own;
     const struct dims dims = dims_of(call, t, subject->layout);
     const int64_t n_blocks = t->shape[dims.rows] > 0 ? t->shape[0] : 0;
     SYI_TRY(dims.flat ? number_rows(call, t->shape[0], subject->block_size, pool)
@@ -289,9 +289,9 @@ static sy_status check_volume(struct syi_call *call, void *data)
         !syi_mul(subject->n, dense_bytes, &bytes))
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, syi_name(call, subject->dense),
                         "would have more than 2^63-1 bytes");
-    if (syi_kv_unpacked(call) > 0 && call->turns.format->row_bytes > 0)
-        row_bytes = (int64_t)call->turns.format->row_bytes + call->turns.format->scale_bytes;
-    subject->planes->packed |= call->turns.format != NULL;
+    if (syi_kv_unpacked(call) > 0 && call->sets.format->row_bytes > 0)
+        row_bytes = (int64_t)call->sets.format->row_bytes + call->sets.format->scale_bytes;
+    subject->planes->packed |= call->sets.format != NULL;
     uint64_t *sum = &subject->planes->slot_bytes;
     *sum = syi_size_add(*sum, syi_size_add((size_t)row_bytes, (size_t)dense_bytes));
     return SY_OK;
@@ -299,19 +299,19 @@ static sy_status check_volume(struct syi_call *call, void *data)
 
 sy_status syi_kv_check_volume(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    SYI_TRY(syi_every_turn(call, check_pool, subject));
+    SYI_TRY(syi_for_every_plane(call, check_pool, subject));
     if (subject->n >= INT64_C(1) << 32)
         return syi_fail(call->ctx, SY_ERR_OVERFLOW,
-                        syi_name(call, subject->many >= 0 ? subject->many : subject->dense),
+                        syi_name(call, subject->outer >= 0 ? subject->outer : subject->dense),
                         "has %lld positions, want fewer than 2^32", (long long)subject->n);
-    return syi_every_turn(call, check_volume, subject);
+    return syi_for_every_plane(call, check_volume, subject);
 }
 
 static sy_status check_dense(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
     const DLTensor *t = call->tensor[subject->cache];
-    const DLTensor *outer = subject->many >= 0 ? call->tensor[subject->many] : NULL;
+    const DLTensor *outer = subject->outer >= 0 ? call->tensor[subject->outer] : NULL;
     const struct dims dims = dims_of(call, t, subject->layout);
     int64_t shape[2 * SYI_MAX_RANK] = {subject->n};
     int rank = outer != NULL ? outer->ndim : 1;
@@ -322,14 +322,14 @@ static sy_status check_dense(struct syi_call *call, void *data)
     for (int d = 0; d < t->ndim && syi_kv_unpacked(call) == 0; d++)
         if (is_of_row(dims, d))
             shape[rank++] = t->shape[d];
-    if (call->turns.format != NULL && syi_is_fp4_format(call->turns.format)) /* bytes of two codes */
+    if (call->sets.format != NULL && syi_is_fp4_format(call->sets.format)) /* bytes of two codes */
         shape[rank - 1] = shape[rank - 1] <= INT64_MAX / 2 ? 2 * shape[rank - 1] : INT64_MAX;
     return syi_check_shape(call, subject->dense, rank, shape);
 }
 
 sy_status syi_kv_check_dense(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    return syi_every_turn(call, check_dense, subject);
+    return syi_for_every_plane(call, check_dense, subject);
 }
 
 /* A dimension of a cache and how many elements a step along it takes. The stride of one of a single element means
@@ -391,7 +391,7 @@ static sy_status check_strides(struct syi_call *call, void *data)
 
 sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    SYI_TRY(syi_every_turn(call, check_strides, subject));
+    SYI_TRY(syi_for_every_plane(call, check_strides, subject));
     return syi_check_layout(call);
 }
 
@@ -418,7 +418,7 @@ static sy_status view_plane(struct syi_call *call, void *data)
     const struct syi_kv_pool *pool = &subject->planes->pool;
     const DLTensor *t = call->tensor[subject->cache];
     const struct dims dims = dims_of(call, t, subject->layout);
-    struct syi_kv_plane *plane = &call->planes[call->turns.now];
+    struct syi_kv_plane *plane = &call->planes[call->sets.now];
     int64_t row_bytes = 0;
     row_bytes_of(t, dims, &row_bytes);
     *plane = (struct syi_kv_plane){.cache = syi_data(call, subject->cache),
@@ -428,19 +428,19 @@ static sy_status view_plane(struct syi_call *call, void *data)
                                    .dense = syi_rows_of(call, subject->dense)};
     if (pool->n_rows > 0)
         view_strides(t, dims, pool, plane);
-    if (call->turns.format != NULL)
+    if (call->sets.format != NULL)
         syi_kv_view_codec(call, subject, plane);
     return SY_OK;
 }
 
 sy_status syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject)
 {
-    subject->planes->n = call->turns.n + 1;
+    subject->planes->n = call->sets.n + 1;
     SYI_TRY(syi_take_scratch(call));
     if (call->query)
         return SY_OK;
     subject->planes->at = call->planes;
-    return syi_every_turn(call, view_plane, subject);
+    return syi_for_every_plane(call, view_plane, subject);
 }
 
 /* ---- Where blocks are -------------------------------------------------------------------------------- */

@@ -69,10 +69,10 @@ struct syi_kv_more {
     size_t bytes;
 };
 
-/* Numbers of tensors in the operator's table, and what all planes share. */
+/* Indices of fields in the operator's description, and what all planes share. */
 struct syi_kv_subject {
     int cache, dense;     /* of a plane: its cache, the rows copied from or to it */
-    int many;             /* its dimensions come before those of a row in dense; -1: n rows do */
+    int outer;            /* a tensor: dense has its dimensions ahead of those of a row; -1: one, of n rows */
     int scale, scale_out; /* scales of packed rows: read, written; 0: the operator has none */
     int global;           /* global scales of nvfp4 */
     size_t format;        /* field of the arguments */
@@ -84,19 +84,19 @@ struct syi_kv_subject {
 };
 
 /* Of OPERATOR, in its check, which has its arguments `a` and its `plan`. */
-#define SYI_KV_SUBJECT(dense, many, scale_out) \
+#define SYI_KV_SUBJECT(dense, outer, scale_out) \
     { \
-        CACHE, dense, many, SCALE, scale_out, GLOBAL, offsetof(SYI_ARGS_OF(OPERATOR), format), \
+        CACHE, dense, outer, SCALE, scale_out, GLOBAL, offsetof(SYI_ARGS_OF(OPERATOR), format), \
             a->block_size, a->layout, {a->planes, a->num_planes, a->plane_bytes}, &plan->planes, 0 \
     }
 
-/* S as a cache says it; 0 when it is flat, or packed by block. */
+/* S by the shape of a cache; 0 when it is flat, or packed by block. */
 int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache, sy_kv_layout layout);
 
-/* For operators that set turns themselves: null of further planes, structs of another size than ours can be read; and a further
-   plane as this library knows it. */
+/* For operators that fill `sets` themselves: rejects further planes that are NULL, or structs with fields this library does not know;
+   then a further plane as it knows it. */
 sy_status syi_kv_take_more(struct syi_call *call, struct syi_kv_more more);
-sy_kv_plane syi_kv_further(const struct syi_turns *turns);
+sy_kv_plane syi_kv_further(const struct syi_plane_sets *sets);
 
 /* Null, dtype, rank of all planes, which the steps of check.c validate from now on; formats make sense, which comes before the shapes
    they give a meaning; a row has bytes, where it is packed enough of them, and scales that fit. tables NULL: there are none. */
@@ -125,7 +125,7 @@ sy_status syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subje
 
 /* ---- Packed rows, for those steps (kv_format.c) ------------------------------------------------------ */
 
-/* The plane whose turn it is has its rows packed by block; its dense rows are one dimension of so many numbers, or 0:
+/* The present plane has its rows packed by block; its dense rows are one dimension of so many numbers, or 0:
    as a cache row. */
 bool syi_kv_by_block(const struct syi_call *call);
 int64_t syi_kv_unpacked(const struct syi_call *call);
@@ -136,7 +136,7 @@ struct syi_kv_rows {
     int64_t elems, n_heads; /* of a row; 1: no heads */
 };
 
-/* Of the plane whose turn it is: values; input shape; what the blocks must hold. */
+/* Of the present plane: values; input shape; what the blocks must hold. */
 sy_status syi_kv_check_format(struct syi_call *call, void *subject);
 sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject *subject,
                               const struct syi_kv_rows *rows);

@@ -22,7 +22,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(plane_bytes, SIZE, .help = "size of the struct of a plane"),
 };
 
-/* ---- The caches of a turn ---------------------------------------------------------------------------- */
+/* ---- The caches of a plane --------------------------------------------------------------------------- */
 
 /* Dimensions that lie in one piece: those of a block, and all of a flat cache. */
 static int tail_of(const DLTensor *cache)
@@ -33,12 +33,12 @@ static int tail_of(const DLTensor *cache)
 /* A plane is a cache, or a source and a destination. */
 static void take_plane(struct syi_call *call)
 {
-    const struct syi_turns *turns = &call->turns;
+    const struct syi_plane_sets *sets = &call->sets;
     const sy_kv_blocks_args *a = &call->args.kv_blocks;
-    const int from = turns->rules[0];
+    const int from = sets->rules[0];
     sy_kv_plane plane = {.cache = from == CACHE ? a->cache : a->src, .rows = a->dst};
-    if (turns->now > 0)
-        plane = syi_kv_further(turns);
+    if (sets->now > 0)
+        plane = syi_kv_further(sets);
     call->tensor[from] = plane.cache;
     call->tensor[DST] = plane.rows;
     call->tail[from] = tail_of(plane.cache);
@@ -47,7 +47,7 @@ static void take_plane(struct syi_call *call)
 
 static sy_status check_given(struct syi_call *call, void *data)
 {
-    const int from = call->turns.rules[0];
+    const int from = call->sets.rules[0];
     (void)data;
     if (call->tensor[from] == NULL)
         return syi_fail(call->ctx, SY_ERR_NULL, fields[from].name, "is missing, want a tensor");
@@ -63,10 +63,10 @@ static sy_status check_null(struct syi_call *call)
     const bool two = a->cache == NULL && (a->src != NULL || a->dst != NULL);
     if (a->cache == NULL && !two)
         return syi_fail(call->ctx, SY_ERR_NULL, "cache", "is missing, want a tensor, or src and dst");
-    call->turns = (struct syi_turns){.rules = {two ? SRC : CACHE, DST}, .take = take_plane};
+    call->sets = (struct syi_plane_sets){.rules = {two ? SRC : CACHE, DST}, .take = take_plane};
     take_plane(call);
     SYI_TRY(syi_kv_take_more(call, (struct syi_kv_more){a->planes, a->num_planes, a->plane_bytes}));
-    return syi_every_turn(call, check_given, NULL);
+    return syi_for_every_plane(call, check_given, NULL);
 }
 
 /* ---- Blocks ------------------------------------------------------------------------------------------ */
@@ -84,7 +84,7 @@ static sy_status check_block(struct syi_call *call, int i)
 
 static sy_status check_blocks(struct syi_call *call, void *data)
 {
-    const int from = call->turns.rules[0];
+    const int from = call->sets.rules[0];
     (void)data;
     SYI_TRY(check_block(call, from));
     return call->tensor[DST] != NULL ? check_block(call, DST) : SY_OK;
@@ -92,7 +92,7 @@ static sy_status check_blocks(struct syi_call *call, void *data)
 
 static sy_status check_form(struct syi_call *call, void *data)
 {
-    const bool two = call->turns.rules[0] == SRC;
+    const bool two = call->sets.rules[0] == SRC;
     (void)data;
     if (!two && (call->tensor[DST] != NULL || call->tensor[SRC] != NULL))
         return syi_fail(call->ctx, SY_ERR_VALUE, call->tensor[DST] != NULL ? "dst" : "src",
@@ -119,7 +119,7 @@ static sy_status check_flat(struct syi_call *call, int i)
 static sy_status check_sizes(struct syi_call *call, void *data)
 {
     (void)data;
-    SYI_TRY(check_flat(call, call->turns.rules[0]));
+    SYI_TRY(check_flat(call, call->sets.rules[0]));
     return check_flat(call, DST);
 }
 
@@ -139,7 +139,7 @@ static bool block_elems(const struct syi_call *call, const DLTensor *t, int64_t 
 static sy_status check_planes(struct syi_call *call, void *data)
 {
     struct syi_kv_blocks_plan *plan = data;
-    const int from = call->turns.rules[0];
+    const int from = call->sets.rules[0];
     const DLTensor *src = call->tensor[from], *dst = from == SRC ? call->tensor[DST] : src;
     const int64_t n_src = count_blocks(call, src), n_dst = count_blocks(call, dst);
     int64_t elems, dst_elems, bytes;
@@ -150,7 +150,7 @@ static sy_status check_planes(struct syi_call *call, void *data)
     if (elems != dst_elems)
         return syi_fail(call->ctx, SY_ERR_SHAPE, "dst", "has blocks of %lld elements, want %lld as in src",
                         (long long)dst_elems, (long long)elems);
-    if (call->turns.now == 0) {
+    if (call->sets.now == 0) {
         plan->n_src = n_src;
         plan->n_dst = n_dst;
     }
@@ -175,12 +175,12 @@ static struct syi_rows blocks_of(const struct syi_call *call, int i, int64_t blo
 static sy_status view_plane(struct syi_call *call, void *data)
 {
     struct syi_kv_blocks_plan *plan = data;
-    const int from = call->turns.rules[0];
+    const int from = call->sets.rules[0];
     int64_t elems = 0;
     block_elems(call, call->tensor[from], &elems);
     const int64_t bytes = elems * (int64_t)syi_bytes_at(call, from);
     const struct syi_rows src = blocks_of(call, from, bytes);
-    call->planes[call->turns.now] =
+    call->planes[call->sets.now] =
         (struct syi_kv_plane){.cache = src.data,
                               .block_stride = src.stride,
                               .row_bytes = (size_t)bytes,
@@ -195,10 +195,10 @@ static sy_status check_inputs(struct syi_call *call)
     SYI_TRY(check_null(call));
     SYI_TRY(syi_check_tensors(call, false));
     SYI_TRY(syi_check_matrix(call, PAIRS, syi_extent(call, PAIRS, 0), 2));
-    SYI_TRY(syi_every_turn(call, check_blocks, NULL));
+    SYI_TRY(syi_for_every_plane(call, check_blocks, NULL));
     SYI_TRY(syi_kv_check_num_planes(call, a->num_planes));
-    SYI_TRY(syi_every_turn(call, check_form, NULL));
-    return syi_every_turn(call, check_sizes, NULL);
+    SYI_TRY(syi_for_every_plane(call, check_form, NULL));
+    return syi_for_every_plane(call, check_sizes, NULL);
 }
 
 static sy_status check(struct syi_call *call)
@@ -210,17 +210,17 @@ static sy_status check(struct syi_call *call)
     if (plan->n >= INT64_C(1) << 32)
         return syi_fail(call->ctx, SY_ERR_OVERFLOW, "pairs", "has %lld pairs, want fewer than 2^32",
                         (long long)plan->n);
-    SYI_TRY(syi_every_turn(call, check_planes, plan));
+    SYI_TRY(syi_for_every_plane(call, check_planes, plan));
     SYI_TRY(syi_check_layout(call));
-    plan->one_cache = call->turns.rules[0] == CACHE;
+    plan->one_cache = call->sets.rules[0] == CACHE;
     plan->pairs = syi_tensor_of(call, PAIRS);
-    plan->n_planes = call->turns.n + 1;
+    plan->n_planes = call->sets.n + 1;
     call->rows = plan->n;
     SYI_TRY(syi_take_scratch(call));
     if (call->query)
         return SY_OK;
     plan->planes = call->planes;
-    syi_every_turn(call, view_plane, plan);
+    syi_for_every_plane(call, view_plane, plan);
     call->bytes = (uint64_t)plan->n * (2 * plan->block_bytes + 2 * syi_bytes_at(call, PAIRS));
     return SY_OK;
 }

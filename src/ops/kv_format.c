@@ -111,7 +111,7 @@ sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t fo
 
 bool syi_kv_by_block(const struct syi_call *call)
 {
-    return call->turns.format != NULL && call->turns.format->scales == SY_SCALES_BLOCK;
+    return call->sets.format != NULL && call->sets.format->scales == SY_SCALES_BLOCK;
 }
 
 static bool in_tensor(const sy_kv_format *f)
@@ -138,9 +138,9 @@ int64_t syi_packed_group_bytes(const sy_kv_format *f)
 
 int64_t syi_kv_unpacked(const struct syi_call *call)
 {
-    const sy_kv_format *f = call->turns.format;
+    const sy_kv_format *f = call->sets.format;
     if (f != NULL && is_inline(f)) { /* of a cache that is rejected anything but 0 */
-        const DLTensor *cache = call->tensor[call->turns.rules[0]];
+        const DLTensor *cache = call->tensor[call->sets.rules[0]];
         const bool readable =
             cache != NULL && cache->shape != NULL && cache->ndim > 0 && cache->ndim <= SYI_MAX_RANK;
         const int64_t groups = readable ? cache->shape[cache->ndim - 1] / syi_packed_group_bytes(f) : 0;
@@ -310,7 +310,7 @@ static sy_status check_tensor_types(struct syi_call *call, const struct syi_kv_s
 sy_status syi_kv_check_format(struct syi_call *call, void *data)
 {
     const struct syi_kv_subject *subject = data;
-    const sy_kv_format *f = call->turns.format;
+    const sy_kv_format *f = call->sets.format;
     const DLTensor *scale = scale_of(call, subject);
     const bool wanted = f != NULL && in_tensor(f), fp4 = f != NULL && syi_is_fp4_format(f);
     const bool by_name = fp4 || (f != NULL && is_inline(f));
@@ -338,7 +338,7 @@ static sy_status check_scale(struct syi_call *call, const struct syi_kv_subject 
     const DLTensor *scale = scale_of(call, subject);
     const int i = scale == call->tensor[subject->scale] ? subject->scale : subject->scale_out;
     const int64_t parts = scale->shape[scale->ndim - 1], heads = rows->n_heads;
-    const bool by_block = scale->ndim == 3 && rows->blocks >= 0, fp4 = syi_is_fp4_format(call->turns.format);
+    const bool by_block = scale->ndim == 3 && rows->blocks >= 0, fp4 = syi_is_fp4_format(call->sets.format);
     int64_t shape[3] = {rows->rows, parts, parts};
     if (fp4 && (scale->ndim == 1 || parts != rows->elems / SYI_FP4_BYTES))
         return syi_fail(call->ctx, SY_ERR_SHAPE, "scale",
@@ -362,7 +362,7 @@ static sy_status check_scale(struct syi_call *call, const struct syi_kv_subject 
 sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject *subject,
                               const struct syi_kv_rows *rows)
 {
-    const sy_kv_format *f = call->turns.format;
+    const sy_kv_format *f = call->sets.format;
     if (f == NULL || f->scales == SY_SCALES_BLOCK)
         return SY_OK;
     if (syi_is_fp4_format(f)) {
@@ -400,7 +400,7 @@ sy_status syi_kv_check_packed_pieces(struct syi_call *call, const struct syi_kv_
 
 sy_status syi_kv_check_packed_blocks(struct syi_call *call, const struct syi_kv_subject *subject)
 {
-    const sy_kv_format *f = call->turns.format;
+    const sy_kv_format *f = call->sets.format;
     const DLTensor *t = call->tensor[subject->cache];
     const int64_t each = (int64_t)f->row_bytes + f->scale_bytes;
     int64_t bytes, want;
@@ -422,9 +422,9 @@ bool syi_kv_dense_bytes(const struct syi_call *call, const struct syi_kv_subject
     const DLTensor *dense = call->tensor[subject->dense];
     const int64_t elems = syi_kv_unpacked(call);
     *bytes = row_bytes;
-    if (call->turns.format == NULL)
+    if (call->sets.format == NULL)
         return true;
-    if (syi_is_fp4_format(call->turns.format) && !syi_mul(row_bytes, 2, &row_bytes))
+    if (syi_is_fp4_format(call->sets.format) && !syi_mul(row_bytes, 2, &row_bytes))
         return false;
     return syi_mul(elems > 0 ? elems : row_bytes, dense != NULL ? (int64_t)syi_elem_bytes(dense->dtype) : 4,
                    bytes);
@@ -471,8 +471,8 @@ static void view_tensor(struct syi_call *call, const struct syi_kv_subject *subj
     codec->scale = rows.data;
     if (codec->given)
         return;
-    if (syi_is_fp4_format(call->turns.format))
-        view_fp4(call, call->turns.format, subject->global, plane, codec);
+    if (syi_is_fp4_format(call->sets.format))
+        view_fp4(call, call->sets.format, subject->global, plane, codec);
     codec->scale_row_stride = rows.stride;
     if (!syi_mul(subject->block_size, rows.stride, &codec->scale_block_stride))
         codec->scale_block_stride = 0; /* there is one block, and block 0 needs no stride */
@@ -519,7 +519,7 @@ static void view_packed(const struct syi_kv_subject *subject, const sy_kv_format
 void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subject,
                        struct syi_kv_plane *plane)
 {
-    const sy_kv_format *f = call->turns.format;
+    const sy_kv_format *f = call->sets.format;
     struct syi_kv_codec *codec = &plane->codec;
     const sy_type dense = syi_type_at(call, subject->dense);
     plane->packed = true;

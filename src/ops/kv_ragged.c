@@ -86,9 +86,9 @@ static int64_t wanted_rows(const struct syi_call *call)
         int64_t wide = 0;
         int32_t narrow = 0;
         if (lens.type == SY_TYPE_I32)
-            memcpy(&narrow, syi_row(lens.rows, i), sizeof narrow);
+            memcpy(&narrow, syi_row_at(lens.rows, i), sizeof narrow);
         else
-            memcpy(&wide, syi_row(lens.rows, i), sizeof wide);
+            memcpy(&wide, syi_row_at(lens.rows, i), sizeof wide);
         most = wide + narrow > most ? wide + narrow : most;
     }
     return most;

@@ -26,7 +26,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(block_size, I64, .help = "S: rows per block, with format ds4_fp8, indexer_fp8"),
 };
 
-/* Blocks are as the first cache that has some says. Flat caches have none to speak of: their slots are their rows. */
+/* Where block_size is not given: S of the first cache that is not flat. Slots of flat caches are their rows. */
 static sy_status find_block_size(struct syi_call *call, void *data)
 {
     struct syi_kv_subject *subject = data;
@@ -68,7 +68,7 @@ static sy_status check(struct syi_call *call)
     struct syi_kv_scatter_plan *plan = &call->plan.kv_scatter;
     struct syi_kv_subject subject = SYI_KV_SUBJECT(SRC, SLOTS, SCALE_OUT);
     SYI_TRY(check_inputs(call, &subject));
-    SYI_TRY(syi_every_turn(call, find_block_size, &subject));
+    SYI_TRY(syi_for_every_plane(call, find_block_size, &subject));
     SYI_TRY(syi_kv_check_blocks(call, &subject));
     if (subject.block_size == 0)
         subject.block_size = 1;

@@ -263,6 +263,6 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-SYI_ASSERT_BOUND(local_reduce, output, 0);
+SYI_ASSERT_PLANNED(local_reduce, output, 0);
 SYI_DEFINE_OP(local_reduce, LOCAL_REDUCE,
               "sum the expert rows of one device for each token, for all_to_all_combine")

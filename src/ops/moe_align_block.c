@@ -37,7 +37,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(skip_unmapped, BOOL, .help = "no places for experts of other ranks"),
 };
 
-static sy_status check_given(struct syi_call *call)
+static sy_status check_together(struct syi_call *call)
 {
     const sy_moe_align_block_args *a = &call->args.moe_align_block;
     if (a->skip_unmapped && a->expert_map == NULL)
@@ -98,7 +98,7 @@ static void plan(struct syi_call *call)
 }
 
 static const struct syi_steps own = {
-    .given = check_given, .bind = bind, .values = check_values, .outputs = check_outputs, .plan = plan};
+    .together = check_together, .bind = bind, .values = check_values, .outputs = check_outputs, .plan = plan};
 
-SYI_DEFINE_BOUND(moe_align_block, MOE_ALIGN_BLOCK, "list the slots of each expert, padded to whole blocks",
-                 offsets, 0)
+SYI_DEFINE_PLANNED(moe_align_block, MOE_ALIGN_BLOCK, "list the slots of each expert, padded to whole blocks",
+                   offsets, 0)

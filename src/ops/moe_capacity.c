@@ -22,7 +22,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(alignment, I64, .range = "0..", .preset = "1", .help = "the capacity is a multiple of this"),
 };
 
-static sy_status check_given(struct syi_call *call)
+static sy_status check_together(struct syi_call *call)
 {
     const double factor = call->args.moe_capacity.factor;
     if (call->tensor[COUNTS] == NULL && factor <= 0)
@@ -80,6 +80,6 @@ static void plan_capacity(struct syi_call *call)
         call->bytes += (uint64_t)p->n_experts * syi_bytes_at(call, COUNTS);
 }
 
-static const struct syi_steps own = {.given = check_given, .sizes = check_sizes, .plan = plan_capacity};
+static const struct syi_steps own = {.together = check_together, .sizes = check_sizes, .plan = plan_capacity};
 
-SYI_DEFINE_BOUND(moe_capacity, MOE_CAPACITY, "compute how many slots each expert should have", capacity, 0)
+SYI_DEFINE_PLANNED(moe_capacity, MOE_CAPACITY, "compute how many slots each expert should have", capacity, 0)

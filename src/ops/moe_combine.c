@@ -66,5 +66,5 @@ static const struct syi_steps own = {
     .late = 1u << EXPERT_OUT,
 };
 
-SYI_DEFINE_BOUND(moe_combine, MOE_COMBINE, "sum each token's rows from expert slots, each times its gate",
-                 output, 0)
+SYI_DEFINE_PLANNED(moe_combine, MOE_COMBINE, "sum each token's rows from expert slots, each times its gate",
+                   output, 0)

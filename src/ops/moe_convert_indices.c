@@ -126,6 +126,6 @@ static sy_status check(struct syi_call *call)
     return SY_OK;
 }
 
-SYI_ASSERT_BOUND(moe_convert_indices, out, 0);
+SYI_ASSERT_PLANNED(moe_convert_indices, out, 0);
 SYI_DEFINE_OP(moe_convert_indices, MOE_CONVERT_INDICES,
               "write sorted_indices in another form: row of each slot, token of each row, row_id_map")

@@ -67,5 +67,5 @@ static const struct syi_steps own = {
     .rows = {offsetof(sy_moe_dispatch_args, row_format), INPUT, DISPATCH, SCALES},
 };
 
-SYI_DEFINE_BOUND(moe_dispatch, MOE_DISPATCH, "scale token rows into expert slots of fixed capacity", scales,
-                 0)
+SYI_DEFINE_PLANNED(moe_dispatch, MOE_DISPATCH, "scale token rows into expert slots of fixed capacity", scales,
+                   0)

@@ -48,5 +48,5 @@ static const struct syi_steps own = {
     .late = 1u << DISPATCH,
 };
 
-SYI_DEFINE_BOUND(moe_dispatch_grad_gate, MOE_DISPATCH_GRAD_GATE,
-                 "gradient of the gates: token rows times slot rows", grad_gates, 0)
+SYI_DEFINE_PLANNED(moe_dispatch_grad_gate, MOE_DISPATCH_GRAD_GATE,
+                   "gradient of the gates: token rows times slot rows", grad_gates, 0)

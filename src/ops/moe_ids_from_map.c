@@ -43,5 +43,5 @@ static void plan(struct syi_call *call)
 
 static const struct syi_steps own = {.values = check_values, .sizes = check_sizes, .plan = plan};
 
-SYI_DEFINE_BOUND(moe_ids_from_map, MOE_IDS_FROM_MAP,
-                 "the expert ids of a routing map, ascending, and the weights of its probs", weights, 0)
+SYI_DEFINE_PLANNED(moe_ids_from_map, MOE_IDS_FROM_MAP,
+                   "the expert ids of a routing map, ascending, and the weights of its probs", weights, 0)

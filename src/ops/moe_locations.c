@@ -42,5 +42,5 @@ static void plan_locations(struct syi_call *call)
 
 static const struct syi_steps own = {.sizes = check_sizes, .plan = plan_locations};
 
-SYI_DEFINE_BOUND(moe_locations, MOE_LOCATIONS,
-                 "give every choice of a token its slot inside the expert it names", counts, 0)
+SYI_DEFINE_PLANNED(moe_locations, MOE_LOCATIONS,
+                   "give every choice of a token its slot inside the expert it names", counts, 0)

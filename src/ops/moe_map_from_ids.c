@@ -41,5 +41,5 @@ static void plan(struct syi_call *call)
 
 static const struct syi_steps own = {.sizes = check_sizes, .plan = plan};
 
-SYI_DEFINE_BOUND(moe_map_from_ids, MOE_MAP_FROM_IDS,
-                 "the routing map of expert ids, and the probs of their weights", probs, 0)
+SYI_DEFINE_PLANNED(moe_map_from_ids, MOE_MAP_FROM_IDS,
+                   "the routing map of expert ids, and the probs of their weights", probs, 0)

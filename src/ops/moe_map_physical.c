@@ -67,7 +67,7 @@ static void plan(struct syi_call *call)
     call->rows = p->n_tokens * p->n_slots;
 }
 
-static const struct syi_steps own = {.given = syi_check_some_output, .values = check_values, .plan = plan};
+static const struct syi_steps own = {.together = syi_check_some_output, .values = check_values, .plan = plan};
 
-SYI_DEFINE_BOUND(moe_map_physical, MOE_MAP_PHYSICAL, "choose a replica of the expert of every slot",
-                 logical_load, 0)
+SYI_DEFINE_PLANNED(moe_map_physical, MOE_MAP_PHYSICAL, "choose a replica of the expert of every slot",
+                   logical_load, 0)

@@ -32,5 +32,5 @@ static void plan(struct syi_call *call)
 
 static const struct syi_steps own = {.values = check_values, .plan = plan};
 
-SYI_DEFINE_BOUND(moe_pad_map, MOE_PAD_MAP,
-                 "route further tokens so that every expert has a multiple of alignment", counts, 0)
+SYI_DEFINE_PLANNED(moe_pad_map, MOE_PAD_MAP,
+                   "route further tokens so that every expert has a multiple of alignment", counts, 0)

@@ -78,5 +78,5 @@ static const struct syi_steps own = {
     .rows = {offsetof(sy_moe_permute_args, row_format), TOKENS, OUT_TOKENS, SCALES},
 };
 
-SYI_DEFINE_BOUND(moe_permute, MOE_PERMUTE,
-                 "copy each token row to one row per expert it is routed to, grouped by expert", scales, 0)
+SYI_DEFINE_PLANNED(moe_permute, MOE_PERMUTE,
+                   "copy each token row to one row per expert it is routed to, grouped by expert", scales, 0)

@@ -24,7 +24,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(zero_pad, BOOL, .help = "capacity mode: index -1 marks a row that belongs to no token"),
 };
 
-static sy_status check_given(struct syi_call *call)
+static sy_status check_together(struct syi_call *call)
 {
     const sy_moe_permute_grad_args *a = &call->args.moe_permute_grad;
     if (a->grad_permuted_probs == NULL)
@@ -85,7 +85,7 @@ static void plan_permute_grad(struct syi_call *call)
 }
 
 static const struct syi_steps own = {
-    .given = check_given,
+    .together = check_together,
     .values = check_values,
     .sizes = check_sizes,
     .plan = plan_permute_grad,

@@ -109,5 +109,5 @@ static const struct syi_steps own = {
     .rows = {offsetof(sy_moe_permute_ids_args, row_format), TOKENS, OUT_TOKENS, SCALES},
 };
 
-SYI_DEFINE_BOUND(moe_permute_ids, MOE_PERMUTE_IDS,
-                 "copy each token row to one row per expert it names, grouped by expert", scales, 0)
+SYI_DEFINE_PLANNED(moe_permute_ids, MOE_PERMUTE_IDS,
+                   "copy each token row to one row per expert it names, grouped by expert", scales, 0)

@@ -117,7 +117,7 @@ static void plan_place(struct syi_call *call)
 }
 
 static const struct syi_steps own = {
-    .given = syi_check_some_output, .bind = bind, .values = check_values, .plan = plan_place};
+    .together = syi_check_some_output, .bind = bind, .values = check_values, .plan = plan_place};
 
-SYI_DEFINE_BOUND(moe_place, MOE_PLACE, "give experts replicas by their loads and place them on devices",
-                 mapping, 0)
+SYI_DEFINE_PLANNED(moe_place, MOE_PLACE, "give experts replicas by their loads and place them on devices",
+                   mapping, 0)

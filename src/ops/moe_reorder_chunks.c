@@ -89,5 +89,5 @@ static const struct syi_steps own = {
     .late = 1u << ROWS | 1u << EXTRA,
 };
 
-SYI_DEFINE_BOUND(moe_reorder_chunks, MOE_REORDER_CHUNKS,
-                 "group rows by expert after an exchange between ranks, and back", offsets, 0)
+SYI_DEFINE_PLANNED(moe_reorder_chunks, MOE_REORDER_CHUNKS,
+                   "group rows by expert after an exchange between ranks, and back", offsets, 0)

@@ -215,7 +215,7 @@ static void plan_route(struct syi_call *call)
 }
 
 static const struct syi_steps own = {
-    .given = check_present, .bind = bind, .values = check_values, .plan = plan_route};
+    .together = check_present, .bind = bind, .values = check_values, .plan = plan_route};
 
-SYI_DEFINE_BOUND(moe_route, MOE_ROUTE,
-                 "choose the experts of each token from router logits, with their weights", scores, 0)
+SYI_DEFINE_PLANNED(moe_route, MOE_ROUTE,
+                   "choose the experts of each token from router logits, with their weights", scores, 0)

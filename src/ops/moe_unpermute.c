@@ -24,7 +24,7 @@ static const sy_field_info fields[] = {
 };
 
 /* Tensors that others make necessary. */
-static sy_status check_given(struct syi_call *call)
+static sy_status check_together(struct syi_call *call)
 {
     const sy_moe_unpermute_args *a = &call->args.moe_unpermute;
     if (a->probs != NULL && a->routing_map == NULL && !a->drop_and_pad)
@@ -103,7 +103,7 @@ static void plan_unpermute(struct syi_call *call)
 }
 
 static const struct syi_steps own = {
-    .given = check_given,
+    .together = check_together,
     .bind = bind,
     .values = check_values,
     .sizes = check_sizes,

@@ -25,7 +25,7 @@ static const sy_field_info fields[] = {
 };
 
 /* Tensors that others make necessary. */
-static sy_status check_given(struct syi_call *call)
+static sy_status check_together(struct syi_call *call)
 {
     const sy_moe_unpermute_grad_args *a = &call->args.moe_unpermute_grad;
     if (a->probs != NULL && a->permuted_tokens == NULL)
@@ -85,7 +85,7 @@ static void plan_unpermute_grad(struct syi_call *call)
 }
 
 static const struct syi_steps own = {
-    .given = check_given, .values = check_values, .sizes = check_sizes, .plan = plan_unpermute_grad};
+    .together = check_together, .values = check_values, .sizes = check_sizes, .plan = plan_unpermute_grad};
 
 SYI_DEFINE_DESCRIBED(moe_unpermute_grad, MOE_UNPERMUTE_GRAD,
                      "gradients of permuted rows and probs from that of moe_unpermute's tokens")

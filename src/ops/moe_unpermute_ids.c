@@ -23,7 +23,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(by_choice, BOOL, .help = "sorted_indices has the first slot of all tokens, then the second"),
 };
 
-static sy_status check_given(struct syi_call *call)
+static sy_status check_together(struct syi_call *call)
 {
     const bool bias = call->tensor[BIAS] != NULL;
     if (bias == (call->tensor[BIAS_IDS] != NULL))
@@ -74,12 +74,12 @@ static void plan_unpermute(struct syi_call *call)
     call->rows = plan->n_tokens;
 }
 
-static const struct syi_steps own = {.given = check_given,
+static const struct syi_steps own = {.together = check_together,
                                      .bind = bind,
                                      .values = check_values,
                                      .sizes = check_sizes,
                                      .plan = plan_unpermute,
                                      .late = 1u << INDICES}; /* T*K by construction */
 
-SYI_DEFINE_BOUND(moe_unpermute_ids, MOE_UNPERMUTE_IDS,
-                 "add up the rows of moe_permute_ids for each token, weighted", tokens, 0)
+SYI_DEFINE_PLANNED(moe_unpermute_ids, MOE_UNPERMUTE_IDS,
+                   "add up the rows of moe_permute_ids for each token, weighted", tokens, 0)

@@ -303,7 +303,7 @@ static sy_status check_tensors(struct syi_call *call, const struct syi_steps *ow
         coded->codes = own->rows.codes;
         coded->scales = own->rows.scales;
     }
-    SYI_TRY(own->given != NULL ? own->given(call) : SY_OK);
+    SYI_TRY(own->together != NULL ? own->together(call) : SY_OK);
     SYI_TRY(check_pairs(call));
     if (own->rows.format > 0)
         SYI_TRY(syi_coded_begin(call, coded));

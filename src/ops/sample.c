@@ -103,7 +103,7 @@ sy_status syi_sample_overrides_given(struct syi_call *call, int first)
     return SY_OK;
 }
 
-sy_status syi_sample_some_vocab(struct syi_call *call, int64_t vocab)
+sy_status syi_sample_check_vocab(struct syi_call *call, int64_t vocab)
 {
     if (vocab > 0)
         return SY_OK;
@@ -111,7 +111,7 @@ sy_status syi_sample_some_vocab(struct syi_call *call, int64_t vocab)
                          "has a vocabulary of 0 tokens, want at least 1");
 }
 
-sy_status syi_sample_countable(struct syi_call *call, int64_t vocab)
+sy_status syi_sample_check_vocab_limit(struct syi_call *call, int64_t vocab)
 {
     static const int64_t max_vocab = INT64_C(1) << 23; /* weight sums stay below 2^63 */
     if (vocab <= max_vocab)
@@ -120,7 +120,7 @@ sy_status syi_sample_countable(struct syi_call *call, int64_t vocab)
                           "has a vocabulary of %lld tokens, want at most %lld");
 }
 
-sy_status syi_sample_seeded(struct syi_call *call, sy_noise noise, const DLTensor *seed)
+sy_status syi_sample_check_seed(struct syi_call *call, sy_noise noise, const DLTensor *seed)
 {
     if ((noise != SY_NOISE_RACE && noise != SY_NOISE_CDF) || seed != NULL)
         return SY_OK;
@@ -128,15 +128,15 @@ sy_status syi_sample_seeded(struct syi_call *call, sy_noise noise, const DLTenso
                     noise == SY_NOISE_RACE ? "RACE" : "CDF");
 }
 
-static sy_status check_given(struct syi_call *call)
+static sy_status check_together(struct syi_call *call)
 {
     SYI_TRY(call->tensor[LOGITS] != NULL ? syi_check_some_output(call) : SY_OK);
     return syi_sample_overrides_given(call, OVERRIDE_INDPTR);
 }
 
-static sy_status bind(struct syi_call *call)
+static sy_status check_vocab(struct syi_call *call)
 {
-    return syi_sample_some_vocab(call, syi_extent(call, LOGITS, 1));
+    return syi_sample_check_vocab(call, syi_extent(call, LOGITS, 1));
 }
 
 static sy_noise resolve_noise(const sy_sample_args *a)
@@ -146,8 +146,8 @@ static sy_noise resolve_noise(const sy_sample_args *a)
     return a->q != NULL ? SY_NOISE_Q : a->seed != NULL ? SY_NOISE_CDF : SY_NOISE_NONE;
 }
 
-sy_status syi_sample_logprobs(struct syi_call *call, sy_logprob mode, const char *asks, const int *outputs,
-                              size_t n)
+sy_status syi_sample_check_logprobs(struct syi_call *call, sy_logprob mode, const char *asks,
+                                    const int *outputs, size_t n)
 {
     const bool none = mode == SY_LOGPROB_NONE;
     bool any = call->query;
@@ -175,16 +175,16 @@ static sy_status check_values(struct syi_call *call)
     SYI_TRY(syi_check_scalars(call, N_TENSORS, call->op->info.n_fields));
     if (a->noise == SY_NOISE_Q && a->q == NULL)
         return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is Q but q is missing, want q");
-    SYI_TRY(syi_sample_seeded(call, a->noise, a->seed));
-    SYI_TRY(syi_sample_logprobs(call, a->logprob_mode,
-                                a->score_token != NULL ? "score_token"
-                                : a->top_logprobs > 0  ? "top_logprobs"
-                                                       : NULL,
-                                outputs, sizeof outputs / sizeof *outputs));
-    return syi_sample_countable(call, syi_bound(call, 'V'));
+    SYI_TRY(syi_sample_check_seed(call, a->noise, a->seed));
+    SYI_TRY(syi_sample_check_logprobs(call, a->logprob_mode,
+                                      a->score_token != NULL ? "score_token"
+                                      : a->top_logprobs > 0  ? "top_logprobs"
+                                                             : NULL,
+                                      outputs, sizeof outputs / sizeof *outputs));
+    return syi_sample_check_vocab_limit(call, syi_bound(call, 'V'));
 }
 
-sy_status syi_sample_top_fits(struct syi_call *call, int top_token, int64_t n, int64_t vocab)
+sy_status syi_sample_check_top_columns(struct syi_call *call, int top_token, int64_t n, int64_t vocab)
 {
     if (call->tensor[top_token] == NULL || (n >= 1 && n <= vocab))
         return SY_OK;
@@ -205,7 +205,7 @@ static sy_status check_outputs(struct syi_call *call)
     SYI_TRY(syi_check_shapes(call, TOKEN, logprobs ? TOP_TOKEN : LOGPROB));
     if (!logprobs)
         return SY_OK;
-    SYI_TRY(syi_sample_top_fits(call, TOP_TOKEN, n, syi_bound(call, 'V')));
+    SYI_TRY(syi_sample_check_top_columns(call, TOP_TOKEN, n, syi_bound(call, 'V')));
     if (n > 0)
         syi_bind(call, 'M', n);
     return syi_check_shapes(call, TOP_TOKEN, N_TENSORS);
@@ -242,12 +242,12 @@ static void plan_sample(struct syi_call *call)
         call->bytes += (uint64_t)syi_extent(call, i, 0) * syi_bytes_at(call, i);
 }
 
-static const struct syi_steps own = {.given = check_given,
-                                     .bind = bind,
+static const struct syi_steps own = {.together = check_together,
+                                     .bind = check_vocab,
                                      .values = check_values,
                                      .outputs = check_outputs,
                                      .plan = plan_sample};
 
-SYI_DEFINE_BOUND(sample, SAMPLE,
-                 "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random",
-                 score_logprob, 8)
+SYI_DEFINE_PLANNED(sample, SAMPLE,
+                   "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random",
+                   score_logprob, 8)

@@ -22,17 +22,17 @@
 /* The three tensors of the overrides, of which `first` is the first, come together. */
 sy_status syi_sample_overrides_given(struct syi_call *call, int first);
 
-sy_status syi_sample_some_vocab(struct syi_call *call, int64_t vocab);
-sy_status syi_sample_seeded(struct syi_call *call, sy_noise noise, const DLTensor *seed);
+sy_status syi_sample_check_vocab(struct syi_call *call, int64_t vocab);
+sy_status syi_sample_check_seed(struct syi_call *call, sy_noise noise, const DLTensor *seed);
 
 /* Outputs of log-probabilities, or what asks for them, and logprob_mode come together. */
-sy_status syi_sample_logprobs(struct syi_call *call, sy_logprob mode, const char *asks, const int *outputs,
-                              size_t n);
+sy_status syi_sample_check_logprobs(struct syi_call *call, sy_logprob mode, const char *asks,
+                                    const int *outputs, size_t n);
 
-sy_status syi_sample_countable(struct syi_call *call, int64_t vocab);
+sy_status syi_sample_check_vocab_limit(struct syi_call *call, int64_t vocab);
 
 /* top_token, if there is one, has a number of columns that a row can fill. */
-sy_status syi_sample_top_fits(struct syi_call *call, int top_token, int64_t n, int64_t vocab);
+sy_status syi_sample_check_top_columns(struct syi_call *call, int top_token, int64_t n, int64_t vocab);
 
 /* RAW becomes FINAL where nothing changes or filters the logits, which makes them equal, and one sum of weights serves the draw, too. */
 void syi_sample_choose_distribution(struct syi_sample_plan *p);

@@ -30,5 +30,5 @@ static void plan(struct syi_call *call)
 
 static const struct syi_steps own = {.untouched = nothing_to_do, .plan = plan};
 
-SYI_DEFINE_BOUND(sample_noise, SAMPLE_NOISE, "make the exponential noise that sample uses with noise race", q,
-                 0)
+SYI_DEFINE_PLANNED(sample_noise, SAMPLE_NOISE, "make the exponential noise that sample uses with noise race",
+                   q, 0)

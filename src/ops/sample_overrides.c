@@ -174,7 +174,7 @@ static sy_status check_sequences(struct syi_call *call)
 static sy_status check_inputs(struct syi_call *call)
 {
     static const int indptr[] = {PROMPT_INDPTR, OUTPUT_INDPTR, BIAS_INDPTR, SEQ_ROW_INDPTR, STOP_INDPTR};
-    SYI_TRY(syi_sample_some_vocab(call, vocab_of(call)));
+    SYI_TRY(syi_sample_check_vocab(call, vocab_of(call)));
     if (has_drafts(call))
         SYI_TRY(syi_drafts_fit(call, &draft_fields));
     syi_bind(call, 'B', batch_of(call));
@@ -219,7 +219,7 @@ static bool most_overrides(const struct syi_call *call, int64_t *more, int64_t *
 static sy_status check_overflow(struct syi_call *call)
 {
     int64_t more, most;
-    SYI_TRY(syi_sample_countable(call, vocab_of(call)));
+    SYI_TRY(syi_sample_check_vocab_limit(call, vocab_of(call)));
     if (has_drafts(call))
         SYI_TRY(syi_drafts_countable(call, &draft_fields));
     SYI_TRY(check_length(call, "output_token", "tokens", syi_extent(call, OUTPUT_TOKEN, 0)));

@@ -228,7 +228,7 @@ enum { BOUND_HERE = (1 << (ALLOW_BITS + 1)) - 1 };
 
 static sy_status bind(struct syi_call *call)
 {
-    SYI_TRY(syi_sample_some_vocab(call, vocab_of(call)));
+    SYI_TRY(syi_sample_check_vocab(call, vocab_of(call)));
     syi_bind(call, 'V', vocab_of(call));
     SYI_TRY(syi_drafts_fit(call, &draft_fields));
     SYI_TRY(syi_check_shapes(call, TEMPERATURE, ALLOW_BITS));
@@ -246,10 +246,10 @@ static sy_status check_values(struct syi_call *call)
         return syi_fail(call->ctx, SY_ERR_VALUE, "noise",
                         "is Q, want AUTO, NONE, RACE or CDF: there is no q");
     SYI_TRY(syi_check_scalars(call, N_TENSORS + 1, call->op->info.n_fields));
-    SYI_TRY(syi_sample_seeded(call, a->noise, a->seed));
-    SYI_TRY(syi_sample_logprobs(call, a->logprob_mode, a->top_logprobs > 0 ? "top_logprobs" : NULL, outputs,
-                                sizeof outputs / sizeof *outputs));
-    SYI_TRY(syi_sample_countable(call, vocab_of(call)));
+    SYI_TRY(syi_sample_check_seed(call, a->noise, a->seed));
+    SYI_TRY(syi_sample_check_logprobs(call, a->logprob_mode, a->top_logprobs > 0 ? "top_logprobs" : NULL,
+                                      outputs, sizeof outputs / sizeof *outputs));
+    SYI_TRY(syi_sample_check_vocab_limit(call, vocab_of(call)));
     return syi_drafts_countable(call, &draft_fields);
 }
 
@@ -273,7 +273,7 @@ static sy_status check_outputs(struct syi_call *call)
     SYI_TRY(syi_check_shapes(call, PATH, logprobs ? TOP_TOKEN : LOGPROB));
     if (!logprobs)
         return SY_OK;
-    SYI_TRY(syi_sample_top_fits(call, TOP_TOKEN, n, vocab_of(call)));
+    SYI_TRY(syi_sample_check_top_columns(call, TOP_TOKEN, n, vocab_of(call)));
     if (n > 0)
         syi_bind(call, 'M', n);
     return syi_check_shapes(call, TOP_TOKEN, N_TENSORS);
@@ -340,7 +340,7 @@ static void plan_verify(struct syi_call *call)
     call->bytes = (uint64_t)call->rows * (uint64_t)plan->rows.vocab * syi_bytes_at(call, LOGITS);
 }
 
-static const struct syi_steps own = {.given = check_given,
+static const struct syi_steps own = {.together = check_given,
                                      .bind = bind,
                                      .values = check_values,
                                      .outputs = check_outputs,

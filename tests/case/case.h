@@ -177,7 +177,8 @@ struct rejection {
     void (*with)(struct call *c); /* another change, after the words */
     sy_fault_code code;           /* 0: any */
     int64_t numbers[2];           /* value and limit of the fault; both 0: not compared */
-    bool late;                    /* else, where inputs or scalars change first, the query rejects it too */
+    bool
+        late; /* the query accepts it; otherwise, if the first word changes an input or a scalar, the query must reject it too */
     const char *line;
 };
 
@@ -190,10 +191,12 @@ struct op_case {
     const char *shapes[CASE_LINES]; /* calls of particular sizes: compared with the oracle like random ones */
     const char *lines[CASE_LINES];  /* large ones, not on devices */
     const struct rejection *rejections,
-        *ladder;             /* both end with a row without change; a ladder is in the documented order */
-    const char *own_extents; /* tensors whose extents only the case's own rows change: " field field " */
-    const char *unchecked;   /* fields of which no rejection follows from the description: " field field " */
-    const char *rejected;    /* a word of an enum that no call accepts */
+        *ladder; /* both end with a row without change. A ladder is in the order of the checks: each row is made together with
+                    every later one, and the earlier must be reported */
+    const char *
+        own_extents; /* tensors whose extents only the case's own rows change, so that none is generated: " field field " */
+    const char *unchecked; /* fields of which no rejection follows from the description: " field field " */
+    const char *rejected;  /* a word of an enum that no call accepts */
     void (*attach)(struct call *c, sy_comm *comm); /* makes the call one of this comm, whose mesh it has */
     void (*reroute)(struct call *c, int64_t how);  /* gives it another routing, or none */
     int recorded;                                  /* calls of recorded bits, in place of BITS_CALLS */
@@ -310,6 +313,8 @@ int64_t case_count(const struct operand *x);
 int64_t *case_wide(struct call *c,
                    const char *field);           /* its integers; NULL: not given; freed with the call */
 void *case_memory(struct call *c, size_t bytes); /* zero; freed with the call */
+/* From make or oracle, counted once per call: after the random calls each text of `hard` needs five. It should be about what the call
+   contains, not what was drawn: faults may have been planted since. */
 void case_note(struct call *c, const char *hard, bool happened);
 
 /* ---- For the engine ------------------------------------------------------------------------------------ */

@@ -29,7 +29,8 @@ static int calls_of(const struct op_case *op)
     return (op->calls > 0 ? op->calls : CASE_CALLS) / (case_on_device() ? 3 : 1);
 }
 
-/* Two contexts of each kernel table, with other thread counts for each seed; compact first, then in any layout. */
+/* Two contexts of each kernel table. Bits of the seed: 0 the first has compact tensors, not any layout; 1 work is split; 2 in place; 3
+   the other thread counts. */
 static void check_call(struct call *c, uint64_t seed)
 {
     note_call(c);

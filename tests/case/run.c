@@ -372,13 +372,14 @@ uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status)
 static struct {
     int calls, ok, empty, hard[CASE_HARD], given[SY_MAX_FIELDS];
     uint64_t types[SY_MAX_FIELDS], values[SY_MAX_FIELDS];
+    uint64_t noted; /* of the present call, by bit */
 } seen;
 
 void case_note(struct call *c, const char *hard, bool happened)
 {
     for (int i = 0; i < CASE_HARD && c->op->hard[i] != NULL; i++)
         if (strcmp(c->op->hard[i], hard) == 0) {
-            seen.hard[i] += happened;
+            seen.noted |= (uint64_t)happened << i;
             return;
         }
     case_fail(c, NULL, "the case does not list \"%s\"", hard);
@@ -388,6 +389,9 @@ void note_call(const struct call *c)
 {
     seen.calls++;
     seen.ok += c->want.status == SY_OK;
+    for (int i = 0; i < CASE_HARD; i++)
+        seen.hard[i] += (int)(seen.noted >> i & 1u);
+    seen.noted = 0;
     for (int i = 0; i < c->info->n_fields; i++) {
         const sy_field_info *const f = sy_op_field(c->info, i);
         const unsigned char *const at = (const unsigned char *)&c->args + f->offset;

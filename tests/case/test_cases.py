@@ -1,10 +1,11 @@
 """Recorded results of the cases, and their random wrong calls.
 
-    SWITCHYARD_CASES=build/release/cases_shared python3 tests/case/test_cases.py --update
+    python3 tests/case/test_cases.py --update
 
 records the results of fixed calls in bits.txt; do that only together with a new sy_results_version() and a line in the
-CHANGELOG, or where a case makes other calls. SWITCHYARD_RUN may name an emulator, SWITCHYARD_BITS_OF a header with a list
-X(ID, name) of the operators that count: those of a device.
+CHANGELOG, or where a case makes other calls. SWITCHYARD_CASES names another program than that of build/release,
+SWITCHYARD_RUN may name an emulator, SWITCHYARD_BITS_OF a header with a list X(ID, name) of the operators that count: those
+of a device.
 """
 import os
 import re
@@ -14,8 +15,9 @@ import sys
 import tempfile
 import unittest
 
-RECORDED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bits.txt")
-PROGRAM = os.environ.get("SWITCHYARD_CASES")
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+RECORDED = os.path.join(FOLDER, "bits.txt")
+PROGRAM = os.environ.get("SWITCHYARD_CASES", os.path.join(FOLDER, "../../build/release/cases_shared"))
 LIST = os.environ.get("SWITCHYARD_BITS_OF")
 CALLS = 2000
 
@@ -88,7 +90,8 @@ class WrongCalls(unittest.TestCase):
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--update"]:
+        recorded = run("--bits")
         with open(RECORDED, "w", encoding="utf-8") as out:
-            out.write(run("--bits"))
+            out.write(recorded)
     else:
         unittest.main()

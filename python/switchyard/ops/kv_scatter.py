@@ -75,7 +75,7 @@ def kv_scatter(
         global_scale: [1] float32, with the formats "nvfp4", the scale of all numbers, and "nvfp4_amax", their largest
             magnitude.
         pad: "error" rejects a slot of -1; "skip" drops its row.
-        check_unique: reject a slot that occurs twice; without it that row holds one of the sources.
+        check_unique: reject a slot that occurs twice; without it the bytes of that row are unspecified.
         layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
         format: how the rows of a quantised cache are packed.
         block_size: rows of a block; required by the formats "ds4_fp8" and "indexer_fp8".

@@ -211,7 +211,7 @@ static void write_rows(sy_ctx *ctx, syi_rows to, syi_rows from, bool of_tensor, 
         }
         if (r == 0)
             first = (size_t)(row - e->block.data);
-        memcpy(row, syi_row(from, r), row_bytes);
+        memcpy(row, syi_row_at(from, r), row_bytes);
     }
     table *const same = (table *)(e->list[TABLE].data + at);
     same->from = {NULL, (int64_t)row_bytes};
@@ -472,7 +472,8 @@ static cudaError_t fetch(const syc_device *d, syi_rows to, syi_rows rows, int64_
                                  (size_t)n, cudaMemcpyDefault, d->stream);
     cudaError_t code = cudaSuccess;
     for (int64_t r = 0; r < n && code == cudaSuccess; r++)
-        code = cudaMemcpyAsync(syi_row(to, r), syi_row(rows, r), row_bytes, cudaMemcpyDefault, d->stream);
+        code =
+            cudaMemcpyAsync(syi_row_at(to, r), syi_row_at(rows, r), row_bytes, cudaMemcpyDefault, d->stream);
     return code;
 }
 

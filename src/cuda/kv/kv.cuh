@@ -26,7 +26,8 @@ static __device__ __forceinline__ int64_t syc_kv_slot_at(const syi_kv_pages &p, 
     const syi_kv_sequence s = syi_kv_sequence_of(&p, b);
     f->bad = SYI_GOOD;
     const int64_t slot =
-        j < s.live ? syi_kv_slot_of(&p, &s, syi_load_index(syi_row(p.indices, b), j, p.index_type), f) : -1;
+        j < s.live ? syi_kv_slot_of(&p, &s, syi_load_index(syi_row_at(p.indices, b), j, p.index_type), f)
+                   : -1;
     f->batch = b;
     f->position = j;
     return slot;

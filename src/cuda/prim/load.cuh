@@ -55,11 +55,11 @@ static __device__ __forceinline__ void syc_store_index(u8 *base, int64_t i, int6
 
 static __device__ __forceinline__ const u8 *syc_row(syi_rows rows, int64_t r)
 {
-    return syi_row(rows, r);
+    return syi_row_at(rows, r);
 }
 static __device__ __forceinline__ u8 *syc_out_row(syi_rows rows, int64_t r)
 {
-    return syi_row(rows, r);
+    return syi_row_at(rows, r);
 }
 
 /* An integer of any type; wider ones keep their bits. */

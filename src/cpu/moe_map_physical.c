@@ -4,12 +4,13 @@
  */
 #include "cpu/backend.h"
 #include "cpu/load.h"
+#include "kernels/kernels.h"
 
 struct expert {
-    int32_t replicas; /* to choose from */
-    int32_t first;    /* FIRST and LOCAL: the physical expert */
-    uint64_t turn;    /* BALANCED: slots before, of earlier tokens too */
-    bool named;       /* by a slot */
+    const unsigned char *replica; /* its row of the table */
+    int32_t replicas;             /* to choose from */
+    int32_t next; /* BALANCED: the replica of its next slot; FIRST and LOCAL: the physical expert */
+    bool named;   /* by a slot */
 };
 
 size_t syi_cpu_moe_map_physical_workspace(const sy_ctx *ctx, const union syi_plan *plan)
@@ -18,7 +19,7 @@ size_t syi_cpu_moe_map_physical_workspace(const sy_ctx *ctx, const union syi_pla
     return syi_size_mul((size_t)plan->moe_map_physical.n_experts, sizeof(struct expert));
 }
 
-static inline int64_t load_id(const unsigned char *row, int64_t j, sy_type type)
+SYI_INLINE int64_t load_id(const unsigned char *row, int64_t j, sy_type type)
 {
     uint16_t narrow;
     if (type != SY_TYPE_U16)
@@ -27,7 +28,7 @@ static inline int64_t load_id(const unsigned char *row, int64_t j, sy_type type)
     return narrow;
 }
 
-static inline void store_id(unsigned char *row, int64_t j, int32_t id, sy_type type)
+SYI_INLINE void store_id(unsigned char *row, int64_t j, int32_t id, sy_type type)
 {
     const uint16_t narrow = (uint16_t)id;
     if (type != SY_TYPE_U16)
@@ -42,13 +43,14 @@ static bool is_missing(const struct syi_moe_map_physical_plan *p, int64_t id)
            (id == p->n_experts || id == (p->ids.type == SY_TYPE_U16 ? (int64_t)UINT16_MAX : -1));
 }
 
-static sy_status check_ids(sy_ctx *ctx, const struct syi_moe_map_physical_plan *p, struct expert *experts)
+SYI_INLINE sy_status check_ids_of(sy_ctx *ctx, const struct syi_moe_map_physical_plan *p,
+                                  struct expert *experts, sy_type type)
 {
     const int64_t n_slots = p->n_slots, n_experts = p->n_experts;
     for (int64_t t = 0; t < p->n_tokens && n_slots > 0; t++) {
         const unsigned char *row = syi_at(p->ids, t);
         for (int64_t j = 0; j < n_slots; j++) {
-            const int64_t id = load_id(row, j, p->ids.type);
+            const int64_t id = load_id(row, j, type);
             if (id >= 0 && id < n_experts)
                 experts[id].named = true;
             else if (!is_missing(p, id))
@@ -56,6 +58,12 @@ static sy_status check_ids(sy_ctx *ctx, const struct syi_moe_map_physical_plan *
         }
     }
     return SY_OK;
+}
+
+static sy_status check_ids(sy_ctx *ctx, const struct syi_moe_map_physical_plan *p, struct expert *experts)
+{
+    return p->ids.type == SY_TYPE_I32 ? check_ids_of(ctx, p, experts, SY_TYPE_I32)
+                                      : check_ids_of(ctx, p, experts, p->ids.type);
 }
 
 static int64_t count_replicas(const struct syi_moe_map_physical_plan *p, int64_t e)
@@ -109,21 +117,27 @@ static sy_status check_expert(sy_ctx *ctx, const struct syi_moe_map_physical_pla
         return syi_reject(ctx, SYI_BAD_BEFORE_NEGATIVE, -1, e, before, 0);
     if (!expert->named)
         return SY_OK;
+    expert->replica = syi_at(p->table, e);
     expert->replicas = (int32_t)n;
-    expert->turn = (uint64_t)before;
-    expert->first =
-        p->args.rule == SY_REPLICA_LOCAL ? nearest(p, e, n) : syi_load_i32(syi_at(p->table, e), 0);
+    expert->next = p->args.rule == SY_REPLICA_BALANCED ? (int32_t)(before % n)
+                   : p->args.rule == SY_REPLICA_LOCAL  ? nearest(p, e, n)
+                                                       : syi_load_i32(expert->replica, 0);
     return SY_OK;
 }
 
-/* The number of the replica that serves a slot of token i = token_base + t; FIRST and LOCAL have chosen. */
-static inline int64_t choose(sy_replica_rule rule, struct expert *expert, uint64_t i)
+/* The physical expert that serves a slot of token i = token_base + t. */
+SYI_INLINE int32_t choose(sy_replica_rule rule, struct expert *expert, uint64_t i)
 {
+    const uint32_t n = (uint32_t)expert->replicas;
+    if (rule == SY_REPLICA_FIRST || rule == SY_REPLICA_LOCAL)
+        return expert->next;
     if (rule == SY_REPLICA_ROUND_ROBIN)
-        return (int64_t)(i % (uint64_t)expert->replicas);
+        return syi_load_i32(expert->replica, i <= UINT32_MAX ? (uint32_t)i % n : (int64_t)(i % n));
     if (rule == SY_REPLICA_HASH)
-        return (uint32_t)(i * UINT64_C(2654435769)) % (uint32_t)expert->replicas;
-    return (int64_t)(expert->turn++ % (uint64_t)expert->replicas);
+        return syi_load_i32(expert->replica, (uint32_t)(i * UINT64_C(2654435769)) % n);
+    const int32_t r = expert->next, next = r + 1;
+    expert->next = next == (int32_t)n ? 0 : next;
+    return syi_load_i32(expert->replica, r);
 }
 
 /* Modulo 2^64. */
@@ -132,30 +146,41 @@ static inline void add_one(unsigned char *sums, int64_t i)
     syi_store_i64(sums, i, (int64_t)((uint64_t)syi_load_i64(sums, i) + 1));
 }
 
-static void write_ids(const struct syi_moe_map_physical_plan *p, struct expert *experts)
+static void count_slot(const struct syi_moe_map_physical_plan *p, int64_t e, int32_t physical)
 {
-    const bool chosen = p->args.rule == SY_REPLICA_FIRST || p->args.rule == SY_REPLICA_LOCAL;
+    if (p->load.data != NULL)
+        add_one(p->load.data, physical);
+    if (p->logical_load.data != NULL)
+        add_one(p->logical_load.data, e);
+}
+
+SYI_INLINE void write_ids_of(const struct syi_moe_map_physical_plan *p, struct expert *experts, sy_type in,
+                             sy_type out)
+{
+    const sy_replica_rule rule = p->args.rule;
+    const bool counts = p->load.data != NULL || p->logical_load.data != NULL;
     for (int64_t t = 0; t < p->n_tokens && p->n_slots > 0; t++) {
         const unsigned char *from = syi_at(p->ids, t);
         unsigned char *to = p->out.data != NULL ? syi_at(p->out, t) : NULL;
+        const uint64_t i = (uint64_t)p->args.token_base + (uint64_t)t;
         for (int64_t j = 0; j < p->n_slots; j++) {
-            const int64_t e = load_id(from, j, p->ids.type);
-            int32_t physical = -1;
-            if (e >= 0 && e < p->n_experts) {
-                struct expert *expert = &experts[e];
-                physical = chosen ? expert->first
-                                  : syi_load_i32(syi_at(p->table, e),
-                                                 choose(p->args.rule, expert,
-                                                        (uint64_t)p->args.token_base + (uint64_t)t));
-                if (p->load.data != NULL)
-                    add_one(p->load.data, physical);
-                if (p->logical_load.data != NULL)
-                    add_one(p->logical_load.data, e);
-            }
+            const int64_t e = load_id(from, j, in);
+            const bool valid = e >= 0 && e < p->n_experts;
+            const int32_t physical = valid ? choose(rule, &experts[e], i) : -1;
+            if (valid && counts)
+                count_slot(p, e, physical);
             if (to != NULL)
-                store_id(to, j, physical, p->out.type);
+                store_id(to, j, physical, out);
         }
     }
+}
+
+static void write_ids(const struct syi_moe_map_physical_plan *p, struct expert *experts)
+{
+    if (p->ids.type == SY_TYPE_I32 && p->out.type == SY_TYPE_I32)
+        write_ids_of(p, experts, SY_TYPE_I32, SY_TYPE_I32);
+    else
+        write_ids_of(p, experts, p->ids.type, p->out.type);
 }
 
 sy_status syi_cpu_moe_map_physical(sy_ctx *ctx, const union syi_plan *plan, void *workspace)

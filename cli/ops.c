@@ -56,7 +56,8 @@ void op_option_name(const char *name, char *text, size_t bytes)
 {
     snprintf(text, bytes, "--%s", name);
     for (char *c = text; *c != '\0'; c++)
-        *c = *c == '_' ? '-' : *c;
+        if (*c == '_')
+            *c = '-';
 }
 
 /* ---- Options ------------------------------------------------------------------------------------------- */

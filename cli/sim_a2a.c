@@ -242,7 +242,7 @@ static int read_indices(struct sim *sim, const struct st_file *file)
                            st_type_name(sim->indices->view.dtype));
     /* [D,T,K], [D,1,Bt,St,K], [D,Bt,St,K] */
     const bool copies = !indices && (rank % 2 == 1 || (rank == 4 && sim->indices->shape[0] != 1));
-    if (rank < 2 || ((indices || copies) && sim->indices->shape[0] != sim->n_devices) ||
+    if (rank < 2 || sim->n_devices < 1 || ((indices || copies) && sim->indices->shape[0] != sim->n_devices) ||
         sim->indices->shape[rank - 1] < 1)
         return plain_error("%s: %s has not the shape of %" PRId64 " devices", sim->path, sim->indices->name,
                            sim->n_devices);

@@ -39,8 +39,8 @@ static uint16_t expert(int64_t e, uint16_t x)
 
 static sy_status go_there(struct state *s)
 {
-    return mesh_dispatch(&s->calls, SY_LAYOUT_EXPERT, s->tokens, s->mesh.indices + s->rank * HERE_TOKENS * K,
-                         s->rows);
+    return mesh_dispatch(&s->calls, SY_LAYOUT_EXPERT, s->tokens,
+                         s->mesh.indices + (int64_t)s->rank * HERE_TOKENS * K, s->rows);
 }
 
 static void work(struct state *s)
@@ -52,7 +52,7 @@ static void work(struct state *s)
 
 static sy_status come_back(struct state *s)
 {
-    return mesh_combine(&s->calls, s->rows, s->weights + s->rank * HERE_TOKENS * K, true, s->sums);
+    return mesh_combine(&s->calls, s->rows, s->weights + (int64_t)s->rank * HERE_TOKENS * K, true, s->sums);
 }
 
 /* ---- Checks -------------------------------------------------------------------------------------------- */

@@ -115,7 +115,7 @@ static void find_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
     const struct syi_aclnn_view *probs = &e->view[PROBS], *map = &e->view[MAP];
     e->n_rows = e->view[INDICES].shape[0];
     e->n_experts = probs->taken ? probs->shape[1] : map->taken ? map->shape[1] : 0;
-    if (probs->taken)
+    if (probs->taken || restore_shape == NULL) /* one of them is there */
         e->n_tokens = probs->shape[0];
     else if (restore_shape->size == 2 && restore_shape->value[0] >= 0 && restore_shape->value[1] == hidden)
         e->n_tokens = restore_shape->value[0];

@@ -116,10 +116,8 @@ const char *aclrtGetSocName(void)
 
 aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
 {
-    const bool given = majorVersion != NULL && minorVersion != NULL && patchVersion != NULL;
-    const aclError st = check_pointer("aclrtGetVersion", given ? majorVersion : NULL);
-    if (st != ACL_SUCCESS)
-        return st;
+    if (majorVersion == NULL || minorVersion == NULL || patchVersion == NULL)
+        return check_pointer("aclrtGetVersion", NULL);
     *majorVersion = SY_VERSION_MAJOR;
     *minorVersion = SY_VERSION_MINOR;
     *patchVersion = SY_VERSION_PATCH;

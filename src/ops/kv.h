@@ -19,7 +19,7 @@
     SYI_OPTIONAL(scale, SYI_KV_SCALE_TYPES, 0, 1, 3, "G | rows G | blocks S G", \
                  "G, or G per row; of e4m3, e5m2, int8, nvfp4")
 #define SYI_KV_PLANE_FIELDS(tensors) \
-    SYI_SCALAR(planes, PLANES, .words = tensors, .help = "further planes with the same slots"), \
+    SYI_SCALAR(planes, PLANES, .words = (tensors), .help = "further planes with the same slots"), \
         SYI_SCALAR(num_planes, I64, .help = "number of further planes"), \
         SYI_SCALAR(plane_bytes, SIZE, .help = "size of the struct of a plane"), \
         SYI_SCALAR(layout, ENUM, .words = "nhd hnd", \
@@ -137,7 +137,7 @@ struct syi_kv_rows {
 };
 
 /* Of the present plane: values; input shape; what the blocks must hold. */
-sy_status syi_kv_check_format(struct syi_call *call, void *subject);
+sy_status syi_kv_check_format(struct syi_call *call, void *data);
 sy_status syi_kv_check_packed(struct syi_call *call, const struct syi_kv_subject *subject,
                               const struct syi_kv_rows *rows);
 sy_status syi_kv_check_packed_blocks(struct syi_call *call, const struct syi_kv_subject *subject);

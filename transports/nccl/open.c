@@ -299,7 +299,7 @@ sy_status syi_nccl_open(struct syi_nccl **self, ncclComm_t nccl, sy_mesh mesh, c
                         sy_status status, char sentence[SYI_SENTENCE])
 {
     const sy_comm_options *const o = &options->comm;
-    struct syi_nccl spare; /* used when allocation fails, to answer the other processes */
+    struct syi_nccl spare = {0}; /* used when allocation fails, to answer the other processes */
     struct syi_nccl *const made = syi_transport_new(o, sizeof *made, &status, sentence);
     struct syi_nccl *const used = made != NULL ? made : &spare;
     *self = NULL;

@@ -349,7 +349,12 @@ char *tokenizer_decode(const struct tokenizer *t, int32_t token, size_t *bytes)
     for (int l; *from != 0 && added == NULL; from += l < LETTERS ? strlen(t->letter[l]) : 1) {
         for (l = 0; l < LETTERS && strncmp(from, t->letter[l], strlen(t->letter[l])) != 0; l++)
             continue;
-        *to++ = l == SPACE ? ' ' : l < LETTERS ? (char)l : *from;
+        char letter = *from;
+        if (l < LETTERS)
+            letter = (char)l;
+        if (l == SPACE)
+            letter = ' ';
+        *to++ = letter;
     }
     *bytes = added == NULL                              ? (size_t)(to - text)
              : json_flag(file, added, "special", false) ? 0

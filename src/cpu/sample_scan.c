@@ -258,8 +258,7 @@ static size_t fill_up(uint16_t *v, size_t n)
     return wide;
 }
 
-/* The largest order that at least k of n maxima reach, or a lower one that at most k + more reach: down from the top in growing
-   steps, then by halves. */
+/* The largest order that at least k of n maxima reach, or a lower one that at most k + more reach. */
 static uint16_t kth_of(const struct syi_kernels *kernels, const uint16_t *max, size_t n, uint16_t top,
                        size_t k, size_t more)
 {
@@ -666,8 +665,7 @@ static uint32_t keep_limit(struct collection *to)
     return cut.key;
 }
 
-/* Cuts the list to the limit and raises the threshold. Tokens come by index, so one that equals the last kept is after it in the
-   order and not needed; in 16 bits an order is one value, so the threshold is the next. */
+/* Cuts to the limit and raises the threshold: a token to come that equals the last one kept has a higher index, so it is not needed. */
 static void prune(struct collection *to, sy_type type)
 {
     to->above = keep_limit(to);

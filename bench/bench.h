@@ -66,8 +66,6 @@ struct bench_text bench_time(double seconds);
 
 double bench_now(void);                        /* seconds of a steady clock                     */
 double bench_median(double *values, int n);    /* sorts the values                              */
-uint64_t bench_random(uint64_t *state);        /* splitmix64                                    */
-double bench_unit(uint64_t *state);            /* [0, 1)                                        */
 double bench_normal(uint64_t *state);          /* mean 0, deviation 1                           */
 void *bench_alloc(size_t count, size_t bytes); /* touched, zero, page-aligned; NULL: no memory  */
 void bench_fill_random(void *data, size_t bytes, uint64_t seed);

@@ -138,7 +138,7 @@ bool demo_all_good(const struct demo *demo)
 void demo_fill(float *values, size_t n, float size, uint64_t seed)
 {
     for (size_t i = 0; i < n; i++)
-        values[i] = ((float)(bench_random(&seed) >> 40) * 0x1p-23f - 1) * size;
+        values[i] = ((float)(random_bits(&seed) >> 40) * 0x1p-23f - 1) * size;
 }
 
 /* ---- The walk ------------------------------------------------------------------------------------------ */

@@ -27,7 +27,7 @@ static bool make_past(struct demo *demo)
 {
     uint64_t seed = 7;
     for (int b = 0; b < DEMO_TOKENS; b++) {
-        demo->length[b] = (int32_t)(DEMO_SHORT + bench_random(&seed) % (DEMO_LONG - DEMO_SHORT));
+        demo->length[b] = (int32_t)(DEMO_SHORT + random_bits(&seed) % (DEMO_LONG - DEMO_SHORT));
         demo->pages += demo->length[b] / DEMO_BLOCK + 1;
     }
     int32_t *const order = demo_take(demo, (size_t)demo->pages, sizeof *order), *next = order;
@@ -130,7 +130,7 @@ void demo_scatter(struct demo *demo)
 static bool matters(int sequence, int32_t page)
 {
     uint64_t seed = (uint64_t)sequence * DEMO_PAGES + (uint64_t)page;
-    return bench_random(&seed) % 4 == 0;
+    return random_bits(&seed) % 4 == 0;
 }
 
 /* The tokens of a sparse attention: the newest ones, this one included, and as many older ones as fit, from the selected
@@ -147,7 +147,7 @@ static int64_t select_tokens(struct demo *demo)
             left += matters(b, t / DEMO_BLOCK);
         for (int32_t t = 0; t < total; t++) {
             const bool asked = t < old && matters(b, t / DEMO_BLOCK);
-            const bool chosen = asked && bench_unit(&seed) * left < DEMO_SELECTED - DEMO_WINDOW - n;
+            const bool chosen = asked && random_unit(&seed) * left < DEMO_SELECTED - DEMO_WINDOW - n;
             left -= asked;
             if (chosen || t >= old)
                 list[n++] = t;

@@ -32,7 +32,7 @@ static uint16_t *head(struct demo *demo)
         return NULL;
     uint64_t seed = 11;
     for (int v = 0; v < DEMO_VOCAB; v++)
-        common[v] = (float)(8 - log(1 + bench_unit(&seed) * DEMO_VOCAB));
+        common[v] = (float)(8 - log(1 + random_unit(&seed) * DEMO_VOCAB));
     demo_fill(tokens, (size_t)DEMO_VOCAB * DEMO_FEATURES, 0.6f, 12);
     make_logits(demo, tokens, common, logits);
     return logits;

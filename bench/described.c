@@ -129,7 +129,7 @@ static int64_t skewed(double u, int64_t n)
 int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n)
 {
     uint64_t state = seed << 32 | (uint64_t)row;
-    const uint64_t first = bench_random(&state), step = bench_random(&state) | 1;
+    const uint64_t first = random_bits(&state), step = random_bits(&state) | 1;
     return (int64_t)((first + (uint64_t)j * step) % (uint64_t)n);
 }
 
@@ -141,16 +141,16 @@ int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n)
             store(x, i, value); \
     }
 
-EACH(fill_unit, bench_store, (float)((double)n / 100 * bench_unit(&seed)))
-EACH(fill_around_zero, bench_store, (float)bench_unit(&seed) - 0.5f)
+EACH(fill_unit, bench_store, (float)((double)n / 100 * random_unit(&seed)))
+EACH(fill_around_zero, bench_store, (float)random_unit(&seed) - 0.5f)
 EACH(fill_normal, bench_store, (float)((double)n / 10 * bench_normal(&seed)))
 EACH(fill_hundredths, bench_store, (float)n / 100)
 EACH(fill_integer, store_integer, n)
 EACH(fill_in_order, store_integer, i % n)
 EACH(fill_steps, store_integer, i *n)
-EACH(fill_ids, store_integer, (int64_t)(bench_random(&seed) % (uint64_t)n))
+EACH(fill_ids, store_integer, (int64_t)(random_bits(&seed) % (uint64_t)n))
 EACH(fill_different, store_integer, bench_different(seed, i / x->shape[1], i % x->shape[1], n))
-EACH(fill_skewed, store_integer, skewed(bench_unit(&seed), n))
+EACH(fill_skewed, store_integer, skewed(random_unit(&seed), n))
 EACH(fill_next, store_integer, bench_distinct(bench_turn(seed) * bench_count(x) + i, n))
 
 BENCH_FILLER(fill_shuffle)

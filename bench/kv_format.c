@@ -217,7 +217,7 @@ static BENCH_FILLER(fill_packed)
     const int64_t packed = b->of->packed, group = b->of->group;
     for (int64_t t = 0; t < x->shape[0]; t++) {
         unsigned char *const row = (unsigned char *)x->data + t * packed;
-        bench_fill_random(row, (size_t)packed, bench_random(&seed));
+        bench_fill_random(row, (size_t)packed, random_bits(&seed));
         for (int64_t g = 0; g < packed && group > 0; g += group) /* f16 of 2^-7 to 2^-6 */
             row[g + 1] = 0x20 | (row[g + 1] & 3);
         if (b->of->unpack != unpack)
@@ -225,7 +225,7 @@ static BENCH_FILLER(fill_packed)
         for (int i = 0; i < CODES; i++)
             row[i] = b->of->fp8 && (row[i] & 127) == 127 ? 0 : row[i];
         for (int g = 0; g < CODES / GROUP; g++) {
-            const float scale = ldexpf(1 + (float)bench_unit(&seed), -7);
+            const float scale = ldexpf(1 + (float)random_unit(&seed), -7);
             memcpy(row + b->format.scale_off + (ptrdiff_t)g * 4, &scale, sizeof scale);
         }
     }
@@ -235,7 +235,7 @@ static BENCH_FILLER(fill_packed)
 static BENCH_FILLER(fill_fp4_scales)
 {
     for (int64_t i = 0; i < bench_count(x); i++)
-        ((uint8_t *)x->data)[i] = (uint8_t)(56 + bench_random(&seed) % 8);
+        ((uint8_t *)x->data)[i] = (uint8_t)(56 + random_bits(&seed) % 8);
 }
 
 static void make_gather(struct bench_call *c, int64_t n, int64_t tokens)

@@ -26,7 +26,7 @@ static BENCH_FILLER(fill_positions)
 {
     int32_t *const position = x->data;
     for (int64_t i = 0; i < x->shape[0]; i++)
-        position[i] = i % n > 0 ? (position[i - 1] + 1) % TOKENS : (int32_t)(bench_random(&seed) % TOKENS);
+        position[i] = i % n > 0 ? (position[i - 1] + 1) % TOKENS : (int32_t)(random_bits(&seed) % TOKENS);
 }
 
 static void make(struct bench_call *c)

@@ -19,7 +19,7 @@ static BENCH_FILLER(fill_locations)
     int32_t used[256] = {0}, *const locations = x->data;
     for (int64_t at = 0; at < bench_count(x); at++) {
         const int32_t next = used[indices[at]]++;
-        locations[at] = sparse ? (int32_t)(bench_random(&seed) % (uint64_t)n) : next;
+        locations[at] = sparse ? (int32_t)(random_bits(&seed) % (uint64_t)n) : next;
     }
 }
 

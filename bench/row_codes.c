@@ -42,9 +42,9 @@ BENCH_FILLER(fill_scales)
 {
     for (int64_t i = 0; i < bench_count(x); i++)
         if (x->dtype.bits == 8)
-            ((uint8_t *)x->data)[i] = (uint8_t)(120 + bench_random(&seed) % 8);
+            ((uint8_t *)x->data)[i] = (uint8_t)(120 + random_bits(&seed) % 8);
         else
-            ((float *)x->data)[i] = ldexpf(1 + (float)bench_unit(&seed), -7);
+            ((float *)x->data)[i] = ldexpf(1 + (float)random_unit(&seed), -7);
 }
 
 bool bench_rows(struct bench_call *c, const DLTensor **rows, const DLTensor **scales, int64_t n,

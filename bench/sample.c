@@ -124,18 +124,18 @@ static void make_row(const struct bench_call *c, const DLTensor *x, int64_t firs
                two = bench_says(c->shape, "two values"), peaks = says_peaks(c->shape);
     const int64_t vocab = x->shape[1];
     for (int64_t i = 0; i < vocab; i++) {
-        const double rank = bench_unit(seed) * (double)vocab, noise = bench_normal(seed);
+        const double rank = random_unit(seed) * (double)vocab, noise = bench_normal(seed);
         double value = (peaks ? 2.5 : flat ? 1 : 2) * noise;
         if (tail)
             value = 12 - 1.5 * log(1 + rank) + 0.5 * noise;
         else if (zipf)
-            value = 10 - 1.1 * log(1 + rank) - log(-log(1 - bench_unit(seed) * 0.999999));
+            value = 10 - 1.1 * log(1 + rank) - log(-log(1 - random_unit(seed) * 0.999999));
         else if (equal || two)
             value = equal ? 1.25 : noise < 0 ? -3 : 0.5;
         bench_store(x, first + i, (float)value);
     }
     for (int64_t r = 0; r < PEAKS && peaks; r++)
-        bench_store(x, first + (int64_t)(bench_unit(seed) * (double)vocab),
+        bench_store(x, first + (int64_t)(random_unit(seed) * (double)vocab),
                     (float)(20 - 1.5 * log(1 + (double)r)));
 }
 
@@ -166,7 +166,7 @@ static BENCH_FILLER(fill_logits)
 static BENCH_FILLER(fill_exponential)
 {
     for (int64_t i = 0; i < bench_count(x); i++)
-        bench_store(x, i, (float)-log(1 - bench_unit(&seed)));
+        bench_store(x, i, (float)-log(1 - random_unit(&seed)));
 }
 
 /* Half of the tokens, or of one of two words one of its tokens. */
@@ -174,7 +174,7 @@ static BENCH_FILLER(fill_allow)
 {
     uint32_t *const allow = x->data;
     for (int64_t i = 0; i < bench_count(x); i++) {
-        const uint64_t random = bench_random(&seed);
+        const uint64_t random = random_bits(&seed);
         allow[i] = (uint32_t)random;
         if (bench_says(c->shape, "few allowed"))
             allow[i] = random % 2 ? 1u << (random >> 59) : 0;
@@ -186,7 +186,7 @@ static BENCH_FILLER(fill_tokens)
 {
     const double vocab = (double)bench_size(c, ",");
     for (int64_t i = 0; i < x->shape[0]; i++)
-        ((int32_t *)x->data)[i] = (int32_t)(((double)(i % n) + bench_unit(&seed)) * vocab / (double)n);
+        ((int32_t *)x->data)[i] = (int32_t)(((double)(i % n) + random_unit(&seed)) * vocab / (double)n);
 }
 
 /* The overrides by token, for the plain loop. */

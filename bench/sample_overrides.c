@@ -23,7 +23,7 @@ enum { STOP_TOKEN = 2 };
 static BENCH_FILLER(fill_text)
 {
     for (int64_t i = 0; i < x->shape[0]; i++) {
-        const double u = bench_unit(&seed);
+        const double u = random_unit(&seed);
         ((int32_t *)x->data)[i] = (int32_t)(u * u * u * (double)n);
     }
 }

@@ -80,12 +80,6 @@ void *mesh_array(struct op_call *call, size_t n, size_t bytes)
     return array;
 }
 
-static size_t tensor_bytes(const DLTensor *tensor)
-{
-    size_t bytes = 0;
-    return st_shape_bytes(tensor->shape, tensor->ndim, tensor->dtype, &bytes) ? bytes : 0;
-}
-
 /* Slabs of a stacked tensor. If their number is not that of devices, the views are used for the query only, which does
    not read data. */
 static void bind_stacked(struct op_call *call, const struct st_tensor *found, DLTensor *views)
@@ -182,7 +176,7 @@ static bool make_stacked(struct op_call *call, struct op_outputs *outputs, const
         most = views[d].shape[0] > views[most].shape[0] ? d : most;
     for (int i = 0; i < views[most].ndim; i++)
         shape[i + 1] = views[most].shape[i];
-    const size_t slab = tensor_bytes(&views[most]);
+    const size_t slab = st_bytes(&views[most]);
     const DLTensor *const made = op_output(outputs, name, views[most].dtype, views[most].ndim + 1, shape);
     for (int d = 0; d < n && made; d++)
         views[d].data = (char *)made->data + (size_t)d * slab;
@@ -283,6 +277,6 @@ void mesh_collect(const struct team *team, const struct op *op, struct op_call *
             continue;
         for (int d = 1; d < mesh_devices(call); d++)
             if (team->rank == 0 || team->rank == d)
-                team->collect(tensors[d].data, tensor_bytes(&tensors[d]), d);
+                team->collect(tensors[d].data, st_bytes(&tensors[d]), d);
     }
 }

@@ -46,12 +46,8 @@ static void fit_rows(const struct op *op, const struct op_call *call, sy_shape *
 /* -1 also in rows that the call does not write, which have no source. */
 static void fill_src(const struct op_outputs *outputs, int first)
 {
-    for (int i = first; i < outputs->n; i++) {
-        const DLTensor *const made = &outputs->made[i]->view;
-        size_t bytes = 0;
-        if (st_shape_bytes(made->shape, made->ndim, made->dtype, &bytes))
-            memset(made->data, 0xff, bytes);
-    }
+    for (int i = first; i < outputs->n; i++)
+        memset(outputs->made[i]->view.data, 0xff, st_bytes(&outputs->made[i]->view));
 }
 
 /* A sum of codes has the type that was asked for. Outputs of unknown size are left to the operator to miss. */

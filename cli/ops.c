@@ -242,11 +242,10 @@ bool op_reads(const sy_field_info *tensor)
            !(tensor->flags & SY_FIELD_AGAIN);
 }
 
-bool op_changes(const struct op *op, const sy_field_info *tensor)
+bool op_changes(const sy_op_info *op, size_t offset)
 {
-    const sy_field_info *other;
-    for (int i = 0; (other = op_tensor(op, i)) != NULL; i++)
-        if (other->offset == tensor->offset && (other->flags & SY_FIELD_OUT))
+    for (int i = 0; i < op->n_tensors; i++)
+        if (sy_op_field(op, i)->offset == offset && (sy_op_field(op, i)->flags & SY_FIELD_OUT))
             return true;
     return false;
 }

@@ -129,9 +129,10 @@ struct op_name {
 const sy_field_info *op_tensor(const struct op *op, int i);
 struct op_name op_file_name(const sy_field_info *tensor);
 
-/* Whether an input file may have it, and whether the call changes it. */
+/* Whether an input file may have it; and whether the call changes the tensor at this offset, which may be there twice, as input and
+   as output. */
 bool op_reads(const sy_field_info *tensor);
-bool op_changes(const struct op *op, const sy_field_info *tensor);
+bool op_changes(const sy_op_info *op, size_t offset);
 
 /* Whether there is one for each plane, or for each device of a mesh. */
 bool op_is_numbered(const struct op *op, const sy_field_info *tensor);

@@ -490,7 +490,7 @@ static int save_outputs(const struct run *run)
         int plane;
         const struct st_tensor *const old = &run->file.tensors[i];
         const sy_field_info *const tensor = find_tensor(run->op, old->name, &plane);
-        if (tensor && op_changes(run->op, tensor))
+        if (tensor && op_changes(run->op->info, tensor->offset))
             items[n++] = (struct st_item){old->name, &old->view};
     }
     for (int i = 0; i < run->outputs.n; i++)

@@ -79,6 +79,9 @@ size_t st_type_bytes(DLDataType type);
 /* Elements times element size of a shape; false when an extent is negative or the product does not fit. */
 bool st_shape_bytes(const int64_t *shape, int rank, DLDataType type, size_t *bytes);
 
+/* Bytes of a compact tensor; 0 where they cannot be. */
+size_t st_bytes(const DLTensor *tensor);
+
 /* "[2,1,4]" */
 void st_shape_text(const struct st_tensor *tensor, char *text, size_t bytes);
 

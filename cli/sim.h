@@ -29,7 +29,7 @@ struct sim {
     int64_t n_devices, n_tokens; /* of one device */
     struct sim_hosts hosts;
 
-    void *arrays[8]; /* the memory of those below */
+    void *arrays[12]; /* the memory of those below, and of hosts */
     int n_arrays;
     int64_t *dispatch, *slots;            /* [D,D] rows from p to q; of the combine without local_reduce */
     int64_t remote_devices, remote_slots; /* sums over all tokens */

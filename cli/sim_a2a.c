@@ -23,7 +23,13 @@ static void *alloc_array(struct sim *sim, size_t n, size_t bytes)
 static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
 {
     const size_t d = (size_t)sim->n_devices + 1, e = (size_t)sim->n_experts + 1, k = (size_t)sim->n_slots + 1;
-    bool good = sim_hosts_alloc(&sim->hosts, sim->n_experts, sim->n_devices, n_hosted);
+    bool good = true;
+    sim->hosts.n_experts = sim->n_experts;
+    sim->hosts.n_devices = sim->n_devices;
+    sim->hosts.first = alloc_array(sim, e, sizeof *sim->hosts.first);
+    sim->hosts.holder = alloc_array(sim, (size_t)n_hosted + 1, sizeof *sim->hosts.holder);
+    sim->hosts.n_local = alloc_array(sim, d, sizeof *sim->hosts.n_local);
+    sim->hosts.turn = alloc_array(sim, e, sizeof *sim->hosts.turn);
     sim->stamp = alloc_array(sim, d, sizeof *sim->stamp);
     sim->dispatch = alloc_array(sim, d * d, sizeof *sim->dispatch);
     sim->slots = alloc_array(sim, d * d, sizeof *sim->slots);
@@ -39,31 +45,16 @@ static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
 
 static void free_arrays(struct sim *sim)
 {
-    sim_hosts_free(&sim->hosts);
     for (int i = 0; i < sim->n_arrays; i++)
         free(sim->arrays[i]);
 }
 
 /* ---- Drawing tokens ------------------------------------------------------------------------------------ */
 
-/* splitmix64 */
-static uint64_t random_bits(struct sim *sim)
-{
-    uint64_t z = sim->random += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static double random_unit(struct sim *sim)
-{
-    return (double)(random_bits(sim) >> 11) * 0x1p-53;
-}
-
 /* An expert by weight, of those not taken; `left` is the sum of their weights. */
 static int64_t draw_weighted(struct sim *sim, double left)
 {
-    double point = random_unit(sim) * left;
+    double point = random_unit(&sim->random) * left;
     int64_t last = 0;
     for (int64_t e = 0; e < sim->n_experts; e++)
         if (!sim->taken[e]) {
@@ -80,7 +71,7 @@ static void draw_token(struct sim *sim)
     if (sim->skew == 0) {
         for (int64_t k = 0; k < sim->n_slots; k++) {
             const int64_t other =
-                k + (int64_t)((random_bits(sim) >> 32) * (uint64_t)(sim->n_experts - k) >> 32);
+                k + (int64_t)((random_bits(&sim->random) >> 32) * (uint64_t)(sim->n_experts - k) >> 32);
             const int64_t e = sim->deck[other];
             sim->deck[other] = sim->deck[k];
             sim->deck[k] = sim->choice[k] = e;
@@ -136,20 +127,13 @@ static void count_token(struct sim *sim, int64_t p, int64_t token)
 /* The index with all bits set is no expert: -1. */
 static int64_t index_at(const struct st_tensor *indices, int64_t i)
 {
-    const char *const at = (const char *)indices->view.data + (size_t)i * st_type_bytes(indices->view.dtype);
-    uint16_t u16;
-    int32_t i32;
-    int64_t i64;
-    if (indices->view.dtype.bits == 16) {
-        memcpy(&u16, at, sizeof u16);
-        return u16 == UINT16_MAX ? -1 : u16;
-    }
-    if (indices->view.dtype.bits == 32) {
-        memcpy(&i32, at, sizeof i32);
-        return i32;
-    }
-    memcpy(&i64, at, sizeof i64);
-    return i64;
+    const size_t bytes = st_type_bytes(indices->view.dtype);
+    uint64_t index = 0;
+    memcpy(&index, (const char *)indices->view.data + (size_t)i * bytes,
+           bytes); /* little-endian, as the file is */
+    if (bytes == sizeof(uint16_t))
+        return index == UINT16_MAX ? -1 : (int64_t)index;
+    return bytes == sizeof(int32_t) ? (int32_t)index : (int64_t)index;
 }
 
 /* Where token n of device p is in the file. */

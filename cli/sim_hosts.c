@@ -8,26 +8,6 @@
 #include "cli.h"
 #include "ops.h"
 
-bool sim_hosts_alloc(struct sim_hosts *hosts, int64_t n_experts, int64_t n_devices, int64_t most)
-{
-    const size_t e = (size_t)n_experts, d = (size_t)n_devices;
-    hosts->n_experts = n_experts;
-    hosts->n_devices = n_devices;
-    hosts->first = calloc(e + 1, sizeof *hosts->first);
-    hosts->holder = calloc((size_t)most + 1, sizeof *hosts->holder);
-    hosts->n_local = calloc(d, sizeof *hosts->n_local);
-    hosts->turn = calloc(e, sizeof *hosts->turn);
-    return hosts->first && hosts->holder && hosts->n_local && hosts->turn;
-}
-
-void sim_hosts_free(struct sim_hosts *hosts)
-{
-    free(hosts->first);
-    free(hosts->holder);
-    free(hosts->n_local);
-    free(hosts->turn);
-}
-
 /* Experts ascending, and the devices of each; then `done`. */
 static void add_host(struct sim_hosts *hosts, int64_t e, int64_t q)
 {

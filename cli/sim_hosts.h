@@ -11,6 +11,7 @@
 
 struct common;
 
+/* Zeroed arrays; holder has room for the hosts of all experts. */
 struct sim_hosts {
     int64_t n_experts, n_devices;
     int64_t *first;         /* [E+1] of each expert's devices in `holder` */
@@ -20,10 +21,6 @@ struct sim_hosts {
     bool replicated;        /* an expert has two holders */
     sy_a2a_replica replica; /* set before */
 };
-
-/* `most`: hosts of all experts. */
-bool sim_hosts_alloc(struct sim_hosts *hosts, int64_t n_experts, int64_t n_devices, int64_t most);
-void sim_hosts_free(struct sim_hosts *hosts);
 
 /* From the mapping [E,D] of a file; EXIT_DONE, or the error is printed. */
 int sim_read_hosts(struct sim_hosts *hosts, const char *path, const uint16_t *mapping);

@@ -99,6 +99,10 @@ struct demo {
     int64_t kept, picked;
 };
 
+/* Tensors for the fields of an operator's arguments. */
+#define VEC(data, type, n) sy_vec(&(sy_view){0}, data, type, n)
+#define MAT(data, type, rows, cols) sy_mat(&(sy_view){0}, data, type, rows, cols)
+
 /* The steps in their order. Each runs, is timed, is checked and prints its lines. */
 void demo_route(struct demo *demo);
 void demo_permute(struct demo *demo);

@@ -113,23 +113,16 @@ void demo_sample(struct demo *demo)
     uint16_t *const logits = head(demo);
     if (!logits)
         return;
-    int64_t token[DEMO_TOKENS], k[] = {DEMO_TOP_K}, one[] = {1}, flat[] = {DEMO_TOKENS};
+    int64_t token[DEMO_TOKENS];
     int32_t kept[DEMO_TOKENS];
-    uint64_t key[] = {2024};
-    float p[] = {DEMO_TOP_P}, heat[] = {DEMO_TEMPERATURE};
-    const DLTensor x = sy_tensor(logits, SY_BF16, 2, (int64_t[]){DEMO_TOKENS, DEMO_VOCAB});
-    const DLTensor top_k = sy_tensor(k, SY_I64, 1, one), top_p = sy_tensor(p, SY_F32, 1, one);
-    const DLTensor temperature = sy_tensor(heat, SY_F32, 1, one), seed = sy_tensor(key, SY_U64, 1, one);
-    const DLTensor step_of = sy_tensor(demo->length, SY_I32, 1, flat);
-    const DLTensor out = sy_tensor(token, SY_I64, 1, flat), count = sy_tensor(kept, SY_I32, 1, flat);
-    const sy_sample_args args = {.logits = &x,
-                                 .top_k = &top_k,
-                                 .top_p = &top_p,
-                                 .temperature = &temperature,
-                                 .seed = &seed,
-                                 .offset = &step_of,
-                                 .token = &out,
-                                 .kept = &count};
+    const sy_sample_args args = {.logits = MAT(logits, SY_BF16, DEMO_TOKENS, DEMO_VOCAB),
+                                 .top_k = sy_number_i64(&(sy_view){0}, DEMO_TOP_K),
+                                 .top_p = sy_number_f32(&(sy_view){0}, DEMO_TOP_P),
+                                 .temperature = sy_number_f32(&(sy_view){0}, DEMO_TEMPERATURE),
+                                 .seed = sy_number_i64(&(sy_view){0}, 2024),
+                                 .offset = VEC(demo->length, SY_I32, DEMO_TOKENS),
+                                 .token = VEC(token, SY_I64, DEMO_TOKENS),
+                                 .kept = VEC(kept, SY_I32, DEMO_TOKENS)};
     const size_t bytes = (size_t)DEMO_TOKENS * DEMO_VOCAB * 2;
     struct demo_step *const step =
         demo_measure(demo, "sample", &args, (double)bytes, &(struct bench_work){.read_bytes = bytes});

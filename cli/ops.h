@@ -51,18 +51,10 @@ struct op_call {
 
 /* How the text of an option is read. */
 enum op_kind {
-    OP_INT64,
-    OP_INT,
-    OP_UINT64,
-    OP_UINT32,
-    OP_FLOAT,
-    OP_DOUBLE,
+    OP_NUMBER,
+    OP_ROW, /* the number of all rows of a per-row tensor, which becomes one of shape [1] */
     OP_BOOL,
-    OP_WORD,    /* one of `words`, numbered from 0                                                        */
-    OP_ROW_I64, /* a per-row tensor given as one value for all rows: becomes a tensor of shape [1]        */
-    OP_ROW_F32,
-    OP_ROW_U64,
-    OP_ROW_U32,
+    OP_WORD, /* one of `words`, numbered from 0 */
     OP_MESH, /* rows x columns */
 };
 
@@ -70,7 +62,8 @@ struct op_option {
     const char *name;  /* with underscores; the option has dashes, the metadata key is switchyard.<name> */
     const char *alias; /* a second name, or NULL */
     enum op_kind kind;
-    size_t offset; /* in struct op_call */
+    DLDataType type; /* of a number */
+    size_t offset;   /* in struct op_call */
     bool required;
     const char *needs;  /* the option that this one requires, or NULL */
     const char *preset; /* used when the option is not given; NULL: the zeroed field */

@@ -86,6 +86,9 @@ void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t exp
 void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed); /* of either sign, 2^-1 up to 2 */
 void bench_fill_unit(float *data, size_t n, uint64_t seed);    /* [0, 1) */
 
+/* Of at least n values the numbers of the best n, in order, by insertion; of equal ones the lower number first. */
+void bench_best(const double *value, int64_t count, int64_t n, int64_t *best);
+
 /* A group of four words of Philox4x32-10. */
 void bench_philox(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t group, uint32_t x[4]);
 

@@ -130,6 +130,20 @@ void bench_fill_unit(float *data, size_t n, uint64_t seed)
         data[i] = (float)random_unit(&seed);
 }
 
+void bench_best(const double *value, int64_t count, int64_t n, int64_t *best)
+{
+    int64_t found = 0;
+    memset(best, 0, (size_t)n * sizeof *best);
+    for (int64_t i = 0; i < count; i++) {
+        if (found == n && value[i] <= value[best[n - 1]])
+            continue;
+        int64_t at = found < n ? found++ : n - 1;
+        for (; at > 0 && value[best[at - 1]] < value[i]; at--)
+            best[at] = best[at - 1];
+        best[at] = i;
+    }
+}
+
 void bench_philox(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t group, uint32_t x[4])
 {
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};

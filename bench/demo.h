@@ -95,7 +95,7 @@ struct demo {
     /* The head, and row 0 of the sampler: its most likely tokens, how many were kept, which one was picked. */
     float *features; /* [T,DEMO_FEATURES] */
     double likely[DEMO_SHOWN];
-    int32_t likely_token[DEMO_SHOWN];
+    int64_t likely_token[DEMO_SHOWN];
     int64_t kept, picked;
 };
 

@@ -40,23 +40,17 @@ static uint16_t *head(struct demo *demo)
 
 /* ---- Expected results ---------------------------------------------------------------------------------- */
 
-/* The most likely tokens of a row, best first, by insertion; lower tokens first among equals. */
-static void most_likely(const uint16_t *logits, int32_t best[DEMO_SHOWN])
+/* The most likely tokens of a row, best first. */
+static void most_likely(const uint16_t *logits, int64_t best[DEMO_SHOWN])
 {
-    int n = 0;
-    for (int32_t i = 0; i < DEMO_VOCAB; i++) {
-        const float x = bf16_to_float(logits[i]);
-        if (n == DEMO_SHOWN && x <= bf16_to_float(logits[best[n - 1]]))
-            continue;
-        int at = n < DEMO_SHOWN ? n++ : n - 1;
-        for (; at > 0 && bf16_to_float(logits[best[at - 1]]) < x; at--)
-            best[at] = best[at - 1];
-        best[at] = i;
-    }
+    static double value[DEMO_VOCAB]; /* too large for a stack */
+    for (int i = 0; i < DEMO_VOCAB; i++)
+        value[i] = (double)bf16_to_float(logits[i]);
+    bench_best(value, DEMO_VOCAB, DEMO_SHOWN, best);
 }
 
 /* exp of a logit over the temperature, the best token's being 1. */
-static double mass(const uint16_t *logits, int32_t token, int32_t best)
+static double mass(const uint16_t *logits, int64_t token, int64_t best)
 {
     const double x = (double)bf16_to_float(logits[token]) - (double)bf16_to_float(logits[best]);
     return exp(x / (double)DEMO_TEMPERATURE);
@@ -65,7 +59,7 @@ static double mass(const uint16_t *logits, int32_t token, int32_t best)
 /* The picked token is a candidate, and the candidates are the shortest prefix of the best k that holds top-p of them. */
 static bool sample_is_right(const uint16_t *logits, int64_t kept, int64_t token)
 {
-    int32_t best[DEMO_SHOWN];
+    int64_t best[DEMO_SHOWN];
     most_likely(logits, best);
     double weight[DEMO_TOP_K], total = 0, sum = 0;
     for (int i = 0; i < DEMO_TOP_K; i++) {

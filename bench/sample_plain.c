@@ -34,15 +34,15 @@ static int by_rank(const void *left, const void *right)
 }
 
 /* The best k in rank order, by insertion; returns how many. */
-static int64_t best_k(const struct sample_block *b, int64_t row)
+static int64_t best_k(const struct sample_block *b, int64_t row, int64_t k)
 {
     struct sample_candidate *const list = b->list;
     int64_t n = 0;
     for (int64_t i = 0; i < b->vocab; i++) {
         const float x = logit(b, row, i);
-        if (n == b->top_k && x <= list[n - 1].logit)
+        if (n == k && x <= list[n - 1].logit)
             continue;
-        int64_t at = n < b->top_k ? n++ : n - 1;
+        int64_t at = n < k ? n++ : n - 1;
         for (; at > 0 && list[at - 1].logit < x; at--)
             list[at] = list[at - 1];
         list[at] = (struct sample_candidate){x, (int32_t)i};
@@ -127,20 +127,6 @@ static int64_t race(const struct sample_block *b, int64_t row, int64_t kept)
     return best;
 }
 
-static struct sample_answer greedy_row(const struct sample_block *b, int64_t row)
-{
-    int64_t best = 0;
-    float top = logit(b, row, 0);
-    for (int64_t i = 1; i < b->vocab; i++) {
-        const float x = logit(b, row, i);
-        if (x > top) {
-            top = x;
-            best = i;
-        }
-    }
-    return (struct sample_answer){best, best, b->vocab, b->vocab};
-}
-
 /* How many of the first n reach a share of the largest weight, which is 1. */
 static int64_t reach_of(const struct sample_block *b, int64_t n, double share)
 {
@@ -164,9 +150,11 @@ static int64_t keep_reaching(const struct sample_block *b, int64_t n, double sha
 
 static struct sample_answer plain_row(const struct sample_block *b, int64_t row)
 {
-    if (!b->args.q && !b->args.seed)
-        return greedy_row(b, row);
-    const int64_t n = b->top_k > 0 ? best_k(b, row) : all(b, row);
+    if (!b->args.q && !b->args.seed) { /* greedy */
+        best_k(b, row, 1);
+        return (struct sample_answer){b->list->token, b->list->token, b->vocab, b->vocab};
+    }
+    const int64_t n = b->top_k > 0 ? best_k(b, row, b->top_k) : all(b, row);
     const double total = weigh(b, n, b->ranked), p = b->top_p;
     struct sample_answer answer = {.kept_low = n, .kept_high = n};
     int64_t kept = n;

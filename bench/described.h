@@ -170,6 +170,26 @@ bench_filler fill_bits, /* random */
     fill_scales,        /* of codes, bytes or f32 */
     fill_slot_rows; /* the row that moe_permute gives each slot of the call's map, which was made before */
 
+/* ---- Families of operators: moe_rows.c, moe_slots.c ---------------------------------------------------- */
+
+/* The routing of T tokens, K of E experts each, and [T*K,H] rows. */
+void rows_make(struct bench_call *c, const DLTensor **map, const DLTensor **index, const DLTensor **permuted);
+size_t rows_bytes(const struct bench_call *c); /* of all permuted rows and tokens */
+
+/* Token by token, row by row, element by element: the definition, written down. The scratch holds H floats. scales NULL: rows are
+   numbers, else codes of the case's format. */
+void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const DLTensor *scales,
+                    const DLTensor *probs, const DLTensor *tokens);
+
+/* k choices of S samples, and the slots of E experts with C each: [k,S], [k,S], [E*C,H]. More than one choice: E is a
+   power of two. Returns how many choices have a slot; 0 after a fault. */
+int64_t slots_make(struct bench_call *c, const DLTensor **indices, const DLTensor **locations,
+                   const DLTensor **slots);
+
+/* The row of [E*C,H] that choice `at` of [k,S] has, or -1. */
+int64_t slots_row(const DLTensor *indices, const DLTensor *locations, int64_t at, int64_t capacity);
+size_t slots_row_bytes(const struct bench_call *c);
+
 /* ---- For the measurement ------------------------------------------------------------------------------- */
 
 /* `turn` counts the calls. In turn 0 the plain loop writes memory of its own. */

@@ -2,7 +2,7 @@
  * moe_combine. Must move: the rows of all valid choices read, one row per sample written, 12 bytes of gate,
  * expert and slot per choice. The limit copies as many bytes of rows, read and written together.
  */
-#include "moe_slots.h"
+#include "described.h"
 
 static const char *const shapes[] = {
     "f32 k=1 S=18432 C=11520 H=512 E=2",

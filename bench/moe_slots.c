@@ -1,7 +1,8 @@
 /*
- * See moe_slots.h.
+ * Samples, their choices and expert slots, for the operators that bring rows back from slots: routed as moe_locations
+ * would.
  */
-#include "moe_slots.h"
+#include "described.h"
 
 /* Different experts for the choices of a sample. */
 static BENCH_FILLER(fill_choices)

@@ -3,7 +3,7 @@
  * This process waits and does nothing meanwhile. An error there leaves the peers out and
  * is reported in a note; it never fails the run.
  */
-#include "peers.h"
+#include "report.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "report.h"
 
 extern char **environ;
 

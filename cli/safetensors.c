@@ -17,7 +17,6 @@
 
 #include <jansson.h>
 
-#include "header.h"
 #include "output.h"
 #include "text.h"
 

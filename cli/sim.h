@@ -1,18 +1,38 @@
 /*
- * The state of sim-a2a, which sim_a2a.c fills and sim_report.c prints. Letters: p q device, e expert, k slot of a token.
+ * The state of sim-a2a, which sim_a2a.c and sim_hosts.c fill and sim_report.c prints. Letters: p q device, e expert, k slot of a token.
  */
 #ifndef SWITCHYARD_CLI_SIM_H
 #define SWITCHYARD_CLI_SIM_H
 
+#include <switchyard.h>
+
 #include "safetensors.h"
-#include "sim_hosts.h"
-#include "sim_wire.h"
+
+struct common;
 
 enum { MAX_DEVICES = 1024, MAX_EXPERTS = 65535, MAX_LIST = 16 };
 
 struct list {
     int64_t items[MAX_LIST];
     int n;
+};
+
+/* The devices that host each expert, and which of them serves a choice. */
+struct sim_hosts {
+    int64_t n_experts, n_devices;
+    int64_t *first;         /* [E+1] of each expert's devices in `holder` */
+    int64_t *holder;        /* devices that host an expert, ascending */
+    int64_t *n_local;       /* [D] experts of a device */
+    int64_t *turn;          /* [E] choices of the expert that were served */
+    bool replicated;        /* an expert has two holders */
+    sy_a2a_replica replica; /* set before */
+};
+
+/* What links between devices take for rows: of each device and direction. */
+struct sim_wire {
+    double latency_us, message_us, gb_per_s;
+    int64_t node; /* devices that follow each other and have links of their own; 1: none */
+    double node_latency_us, node_gb_per_s;
 };
 
 struct sim {
@@ -50,5 +70,32 @@ void sim_report(const struct sim *sim);
 
 /* The table of the formula of uniform routing, for several numbers of devices and tokens. */
 void sim_report_table(const struct sim *sim);
+
+/* The parameters of a kind of GPUs; EXIT_DONE, or the error is printed. */
+int sim_take_preset(struct sim_wire *wire, const char *name);
+
+/* ---- Hosts: sim_hosts.c -------------------------------------------------------------------------------- */
+
+/* From the mapping [E,D] of a file; EXIT_DONE, or the error is printed. */
+int sim_read_hosts(struct sim_hosts *hosts, const char *path, const uint16_t *mapping);
+
+/* Blocks of neighbours: E/D experts each if that is whole. */
+void sim_place_blocks(struct sim_hosts *hosts);
+
+/* By sy_moe_place, on so many places; EXIT_DONE, or the error is printed. */
+int sim_place_loads(struct sim_hosts *hosts, const struct common *common, const int64_t *loads,
+                    int64_t n_places);
+
+/* Whether several devices get a token because of one expert; then partial sums are not possible. */
+bool sim_many_serve(const struct sim_hosts *hosts);
+
+/* As all_to_all_dispatch: with LOCAL nodes are of equal size. EXIT_DONE, or the error is printed. */
+int sim_check_nodes(const struct sim_hosts *hosts, int64_t node);
+
+/* The word of --replica; EXIT_DONE, or the error is printed. */
+int sim_take_replica(struct sim_hosts *hosts, const char *word);
+
+/* The device that serves the next choice of e, by token i of device p; with ALL the one that combine reads. Some device hosts e. */
+int64_t sim_serve(struct sim_hosts *hosts, int64_t e, int64_t p, int64_t i, int64_t node);
 
 #endif

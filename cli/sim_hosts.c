@@ -1,5 +1,6 @@
-#include "sim_hosts.h"
-
+/*
+ * See sim.h.
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 
 #include "cli.h"
 #include "ops.h"
+#include "sim.h"
 
 /* Experts ascending, and the devices of each; then `done`. */
 static void add_host(struct sim_hosts *hosts, int64_t e, int64_t q)

@@ -5,7 +5,7 @@
 
 #include <switchyard_mpi.h>
 
-#include "bench/machine.h"
+#include "bench/bench.h"
 #include "cli/team.h"
 
 /* Processes that wait for each other should not share a processor: each gets its share of them. */

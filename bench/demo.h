@@ -167,10 +167,7 @@ void demo_fill(float *values, size_t n, float size, uint64_t seed);
 /* The page, and its pictures; demo_style is bench/demo.css, embedded by the build. */
 void demo_page(const struct demo *demo, FILE *out);
 void demo_put_head(FILE *out, const char *title, const char *heading); /* up to the text of its header */
-void demo_draw_routing(const struct demo *demo, FILE *out);
 void demo_draw_traffic(const int64_t *traffic, int devices, double row_bytes, FILE *out);
-void demo_draw_pages(const struct demo *demo, FILE *out);
-void demo_draw_sampling(const struct demo *demo, FILE *out);
 extern const char demo_style[];
 
 #endif

@@ -164,7 +164,7 @@ bool op_requested(const struct op *op, const struct op_call *call, const char *n
 /* For every operator without a mesh, by sy_infer. */
 sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
 
-/* For the two with a mesh (op_all_to_all.c), by sy_infer_mesh. */
+/* For the two with a mesh (mesh.c), by sy_infer_mesh. */
 sy_status op_size_mesh(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
 
 /* Of an output that the options exclude: the call rejects it and names the option. */

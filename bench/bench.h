@@ -94,9 +94,6 @@ void bench_shuffle(int32_t *order, int64_t n, uint64_t seed);
 /* k distinct experts per token, some more popular than others; map is [tokens, experts] and zeroed. */
 void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint64_t seed);
 
-/* The row of every slot that moe_permute assigns for such a map: slot j of a token is its j-th expert. */
-void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts);
-
 void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed); /* of either sign, 2^-1 up to 2 */
 void bench_fill_unit(float *data, size_t n, uint64_t seed);    /* [0, 1) */
 
@@ -105,9 +102,6 @@ void bench_best(const double *value, int64_t count, int64_t n, int64_t *best);
 
 /* A group of four words of Philox4x32-10. */
 void bench_philox(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t group, uint32_t x[4]);
-
-/* How many sets of buffers of this size evict the first from the caches before it is used again. */
-int64_t bench_sets(size_t bytes_of_one, bool quick);
 
 /* ---- Devices -------------------------------------------------------------------------------------------- */
 

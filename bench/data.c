@@ -105,19 +105,6 @@ uint16_t bench_f16_from_float(float value)
     return (uint16_t)(sign | (uint16_t)((bits + 0xfffu + (bits >> 13 & 1u) - 0x38000000u) >> 13));
 }
 
-void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts)
-{
-    int32_t next[1024] = {0}, row = 0; /* most experts */
-    for (int64_t e = 0; e < experts; e++) {
-        next[e] = row;
-        for (int64_t t = 0; t < tokens; t++)
-            row += map[t * experts + e] != 0;
-    }
-    for (int64_t cell = 0; cell < tokens * experts; cell++)
-        if (map[cell] != 0)
-            *index++ = next[cell % experts]++;
-}
-
 void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed)
 {
     for (size_t i = 0; i < n; i++)

@@ -173,12 +173,23 @@ const DLTensor *bench_named(const struct bench_call *c, const char *name)
     return x;
 }
 
+/* Slot j of a token is its j-th expert. */
 BENCH_FILLER(fill_slot_rows)
 {
     const DLTensor *map = NULL;
     for (int i = 0; !map; i++)
         map = c->tensors[i].view.dtype.code == SY_BOOL.code ? &c->tensors[i].view : NULL;
-    bench_slots(x->data, map->data, map->shape[0], map->shape[1]);
+    const uint8_t *const routed = map->data;
+    const int64_t cells = bench_count(map), experts = map->shape[1];
+    int32_t next[1024] = {0}, row = 0, *index = x->data; /* most experts */
+    for (int64_t e = 0; e < experts; e++) {
+        next[e] = row;
+        for (int64_t cell = e; cell < cells; cell += experts)
+            row += routed[cell] != 0;
+    }
+    for (int64_t cell = 0; cell < cells; cell++)
+        if (routed[cell] != 0)
+            *index++ = next[cell % experts]++;
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------------------- */
@@ -347,9 +358,11 @@ void *bench_scratch(struct bench_call *c, size_t bytes)
 /* Copies of so many bytes that the caches forget the first before it is used again. */
 static int64_t sets_of(const struct bench_call *c, size_t bytes)
 {
-    const size_t cold = BENCH_DEVICE_COLD, most = c->quick ? 2 : 2048; /* of a device */
-    if (c->device.device_type != kDLCUDA)
-        return bench_sets(bytes, c->quick);
+    const bool there = c->device.device_type == kDLCUDA;
+    /* With 4096 sets of a few KiB their pages are evicted from the TLB. */
+    const size_t cold = there ? BENCH_DEVICE_COLD : bench_cold_bytes(c->quick), most = !there     ? 4096
+                                                                                       : c->quick ? 2
+                                                                                                  : 2048;
     return (int64_t)(cold / (bytes + 1) < most ? cold / (bytes + 1) + 1 : most);
 }
 

@@ -1,5 +1,5 @@
 /*
- * The state of sim-a2a, which sim_a2a.c and sim_hosts.c fill and sim_report.c prints. Letters: p q device, e expert, k slot of a token.
+ * The state of sim-a2a, which sim_a2a.c fills and sim_report.c prints. Letters: p q device, e expert, k slot of a token.
  */
 #ifndef SWITCHYARD_CLI_SIM_H
 #define SWITCHYARD_CLI_SIM_H
@@ -7,8 +7,6 @@
 #include <switchyard.h>
 
 #include "safetensors.h"
-
-struct common;
 
 enum { MAX_DEVICES = 1024, MAX_EXPERTS = 65535, MAX_LIST = 16 };
 
@@ -73,29 +71,5 @@ void sim_report_table(const struct sim *sim);
 
 /* The parameters of a kind of GPUs; EXIT_DONE, or the error is printed. */
 int sim_take_preset(struct sim_wire *wire, const char *name);
-
-/* ---- Hosts: sim_hosts.c -------------------------------------------------------------------------------- */
-
-/* From the mapping [E,D] of a file; EXIT_DONE, or the error is printed. */
-int sim_read_hosts(struct sim_hosts *hosts, const char *path, const uint16_t *mapping);
-
-/* Blocks of neighbours: E/D experts each if that is whole. */
-void sim_place_blocks(struct sim_hosts *hosts);
-
-/* By sy_moe_place, on so many places; EXIT_DONE, or the error is printed. */
-int sim_place_loads(struct sim_hosts *hosts, const struct common *common, const int64_t *loads,
-                    int64_t n_places);
-
-/* Whether several devices get a token because of one expert; then partial sums are not possible. */
-bool sim_many_serve(const struct sim_hosts *hosts);
-
-/* As all_to_all_dispatch: with LOCAL nodes are of equal size. EXIT_DONE, or the error is printed. */
-int sim_check_nodes(const struct sim_hosts *hosts, int64_t node);
-
-/* The word of --replica; EXIT_DONE, or the error is printed. */
-int sim_take_replica(struct sim_hosts *hosts, const char *word);
-
-/* The device that serves the next choice of e, by token i of device p; with ALL the one that combine reads. Some device hosts e. */
-int64_t sim_serve(struct sim_hosts *hosts, int64_t e, int64_t p, int64_t i, int64_t node);
 
 #endif

@@ -278,6 +278,12 @@ static void print_per_token(const char *name, double counted, double expected)
         printf("  %7.2f\n", expected);
 }
 
+/* Whether several devices get a token because of one expert; then partial sums are not possible. */
+static bool many_serve(const struct sim_hosts *hosts)
+{
+    return hosts->replicated && hosts->replica == SY_A2A_REPLICA_ALL;
+}
+
 static void print_counted(const struct sim *sim, const struct expected *expected, const struct load *loads)
 {
     static const char *const names[N_LOADS] = {"dispatch", "combine, slots", "combine, local_reduce"};
@@ -302,7 +308,7 @@ static void print_counted(const struct sim *sim, const struct expected *expected
         "        us\n");
     for (int i = 0; i < N_LOADS; i++) {
         const struct load *const l = &loads[i];
-        if (i == PARTIAL && sim_many_serve(&sim->hosts))
+        if (i == PARTIAL && many_serve(&sim->hosts))
             printf("  %-21s none: an expert has two holders\n", names[i]);
         else
             printf("  %-21s %14.1f %6.0f %5.2f %15.1f %6.0f %5.2f %9.2f %9.2f %9.1f\n", names[i], l->out_mean,
@@ -365,7 +371,7 @@ static void emit_counted(const struct sim *sim, const struct expected *expected,
     emit_number(&json, "remote_slots_uniform", expected->remote_slots);
     emit_load(&json, "dispatch", &loads[DISPATCH]);
     emit_load(&json, "combine_slots", &loads[SLOTS]);
-    if (sim_many_serve(&sim->hosts))
+    if (many_serve(&sim->hosts))
         emit_string(&json, "combine_local_reduce", NULL);
     else
         emit_load(&json, "combine_local_reduce", &loads[PARTIAL]);

@@ -157,11 +157,9 @@ struct bench {
 
 struct bench_call;
 
-/* Checks, times (not with --check), prints. Counts a wrong result as a failure. */
-void bench_measure(struct bench *bench, struct bench_call *subject);
-
-/* The same on the device: checked against the CPU, timed in CUDA graphs. */
-void bench_measure_there(struct bench *bench, struct bench_call *c);
+/* Checks, times (not with --check), prints. Counts a wrong result as a failure. On a device a case is checked against the CPU
+   and timed in CUDA graphs. */
+void bench_measure(struct bench *bench, struct bench_call *c);
 bool bench_can(const struct bench *bench, const sy_op_info *op); /* true without a device */
 
 /* The device of a context, if it has one, and the limits of that; print the error and return false where that fails. */

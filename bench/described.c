@@ -545,8 +545,6 @@ void bench_described(struct bench *bench, const struct bench_op *op, const char 
     bench->cases++;
     if (c.fault[0] != '\0' || (!bench->check && !make_copies(&c)))
         report_failure(bench, op->name, shape, c.fault);
-    else if (bench->device.tools)
-        bench_measure_there(bench, &c);
     else
         bench_measure(bench, &c);
     release(&c);

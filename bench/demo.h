@@ -126,23 +126,12 @@ struct demo_step *demo_begin(struct demo *demo, const char *op);
 enum { DEMO_TURNS = 9, DEMO_ROUNDS = 4 };
 #define DEMO_MOST_SHARE 1.5
 
-void demo_add_turn(struct demo_step *step, const struct bench_work *limit, double run, double bound);
 bool demo_share_holds(const struct demo_step *step);
 struct bench_text demo_limit_time(const struct demo_step *step); /* of its bytes */
 
 /* Seconds of the call and of its limit; a new step with its numbers. */
 struct demo_step *demo_measure(struct demo *demo, const char *op, const void *args, double bytes,
                                const struct bench_work *limit);
-
-/* The device, if the command names one, and whether an operator runs there. */
-struct common;
-bool demo_open_device(struct demo *demo, const struct common *common);
-void demo_close_device(struct demo *demo);
-bool demo_is_there(const struct demo *demo, const char *op);
-
-/* The same as demo_measure on the device, for a step that has begun. */
-void demo_measure_there(struct demo *demo, struct demo_step *step, const void *args,
-                        const struct bench_work *limit);
 
 /* Prints the lines of the step and the result of its check. */
 void demo_print(struct demo *demo, struct demo_step *step, const char *check, bool good);

@@ -26,9 +26,8 @@ import sys
 
 import run_tests
 import test_cuda_mesh
-from run_tests import Case
+from run_tests import ROOT, Case
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "cuda")
 TOOLS = ("memcheck", "racecheck", "initcheck")
 CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack", "tensors", "workspace")  # programs about contexts and CPU memory
@@ -92,19 +91,13 @@ def programs_of(folder, names, env, mps, show):
     return cases
 
 
-def rename(cases, prefix):
-    for case in cases:
-        case.suite = f"{prefix}.{case.suite}"
-    return cases
-
-
 def sanitized(folder, tool, examples, env, show):
     if not shutil.which("compute-sanitizer"):
         return [Case(tool, tool, "skipped", "compute-sanitizer is not installed")]
     wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
     few = {"SWITCHYARD_TEST_LAUNCH": "3"}  # of the three: the tools are slow
     filled = {"SWITCHYARD_TEST_FILLED": "1"} if tool == "initcheck" else {}  # tests/device.c says why
-    return rename(run_tests.run_suites(folder, match=examples, wrapper=wrapper, extra_env={**env, **few, **filled}, show=show), tool)
+    return run_tests.rename(run_tests.run_suites(folder, match=examples, wrapper=wrapper, extra_env={**env, **few, **filled}, show=show), tool)
 
 
 def mesh(args, architecture, show):

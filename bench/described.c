@@ -194,22 +194,10 @@ BENCH_FILLER(fill_slot_rows)
 
 /* ---- Tensors ------------------------------------------------------------------------------------------- */
 
-static const DLTensor **field_of(const struct bench_call *c, const struct bench_tensor *t)
+/* The view is its first member. */
+static const struct bench_tensor *tensor_of(const DLTensor *view)
 {
-    return (const DLTensor **)(void *)((char *)c->args + t->offset);
-}
-
-static int number_of(const struct bench_call *c, const DLTensor *const *field)
-{
-    int i = 0;
-    while (field_of(c, &c->tensors[i]) != field)
-        i++;
-    return i;
-}
-
-static const struct bench_tensor *tensor_of(const struct bench_call *c, const DLTensor *const *field)
-{
-    return &c->tensors[number_of(c, field)];
+    return (const struct bench_tensor *)(const void *)view;
 }
 
 bool bench_fault(struct bench_call *c, const char *reason)
@@ -326,10 +314,10 @@ bool bench_out(struct bench_call *c, const DLTensor **field, enum bench_turns tu
     return bench_fault(c, "there is no such output");
 }
 
-bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *const *of, int64_t begin,
+bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *of, int64_t begin,
                    int64_t width)
 {
-    struct bench_tensor *const whole = &c->tensors[number_of(c, of)];
+    struct bench_tensor *const whole = &c->tensors[tensor_of(of) - c->tensors];
     const int rank = whole->view.ndim;
     struct bench_tensor *const t = add(c, field, whole->view.dtype, rank, whole->shape);
     const size_t skipped = (size_t)begin * (whole->view.dtype.bits / 8);
@@ -422,14 +410,14 @@ void bench_plain(struct bench_call *c, int64_t turn)
     c->bench->plain(c);
 }
 
-const void *bench_got(const struct bench_call *c, const DLTensor *const *field)
+const void *bench_got(const DLTensor *output)
 {
-    return tensor_of(c, field)->data;
+    return tensor_of(output)->data;
 }
 
-const void *bench_want(const struct bench_call *c, const DLTensor *const *field)
+const void *bench_want(const DLTensor *output)
 {
-    return tensor_of(c, field)->plain;
+    return tensor_of(output)->plain;
 }
 
 /* A tensor beside the argument struct has no name there. */

@@ -39,7 +39,7 @@ typedef void bench_filler(const struct bench_call *c, const DLTensor *x, int64_t
 enum { BENCH_ARGS_BYTES = 1024, BENCH_TENSORS = 24 };
 
 struct bench_tensor {
-    DLTensor view; /* that of the present turn */
+    DLTensor view; /* that of the present turn, to which its field of the argument struct points */
     int64_t shape[4], strides[4];
     size_t offset;        /* of its pointer in the argument struct */
     unsigned char *data;  /* copies, `step` bytes apart */
@@ -98,7 +98,7 @@ bool bench_room(struct bench_call *c, const DLTensor **field, DLDataType type, i
                 enum bench_turns turns);
 
 /* A part of the rows of `of`, which was made before with BENCH_ONCE: columns [begin, begin + width). */
-bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *const *of, int64_t begin,
+bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *of, int64_t begin,
                    int64_t width);
 bool bench_fault(struct bench_call *c, const char *reason); /* the case is reported as failed; false */
 void *bench_scratch(struct bench_call *c, size_t bytes);    /* zero; NULL after a fault */
@@ -148,8 +148,8 @@ int64_t bench_distinct(int64_t i, int64_t n); /* 0 .. n-1 in an irregular order,
 int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n);
 
 /* After turn 0: what the operator and what the plain loop made of an output. */
-const void *bench_got(const struct bench_call *c, const DLTensor *const *field);
-const void *bench_want(const struct bench_call *c, const DLTensor *const *field);
+const void *bench_got(const DLTensor *output);
+const void *bench_want(const DLTensor *output);
 
 bench_filler fill_bits, /* random */
     fill_numbers,       /* bf16 of either sign, 2^-1 up to 2 */

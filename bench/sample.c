@@ -174,7 +174,7 @@ static BENCH_FILLER(fill_logits)
     const sy_sample_args *const a = c->args;
     const int64_t batch = x->shape[0], vocab = x->shape[1];
     const size_t row_bytes = bench_bytes(x) / (size_t)batch;
-    const char *const made = bench_got(c, &a->logits);
+    const char *const made = bench_got(a->logits);
     uint64_t state = 31;
     for (int64_t b = 0; b < batch; b++) {
         char *const row = (char *)x->data + (size_t)b * row_bytes;

@@ -126,13 +126,13 @@ static void plain(const struct bench_call *c)
 static const char *check(const struct bench_call *c)
 {
     const sy_sample_overrides_args *const a = c->args;
-    const int64_t *const ends = bench_want(c, &a->override_indptr);
+    const int64_t *const ends = bench_want(a->override_indptr);
     const size_t n = (size_t)ends[a->override_indptr->shape[0] - 1] * sizeof(int32_t);
-    if (memcmp(bench_got(c, &a->override_indptr), ends, bench_bytes(a->override_indptr)) != 0)
+    if (memcmp(bench_got(a->override_indptr), ends, bench_bytes(a->override_indptr)) != 0)
         return "override_indptr differs from the plain loop";
-    if (memcmp(bench_got(c, &a->override_token), bench_want(c, &a->override_token), n) != 0)
+    if (memcmp(bench_got(a->override_token), bench_want(a->override_token), n) != 0)
         return "override_token differs from the plain loop";
-    if (memcmp(bench_got(c, &a->override_logit), bench_want(c, &a->override_logit), n) != 0)
+    if (memcmp(bench_got(a->override_logit), bench_want(a->override_logit), n) != 0)
         return "override_logit differs from the plain loop";
     return NULL;
 }

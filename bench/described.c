@@ -87,9 +87,11 @@ int64_t bench_turn(uint64_t seed)
     return (int64_t)(seed % BENCH_SEEDS);
 }
 
-static void store_integer(const DLTensor *x, int64_t i, int64_t value)
+void bench_store_integer(const DLTensor *x, int64_t i, int64_t value)
 {
-    if (x->dtype.bits == 16)
+    if (x->dtype.bits == 8)
+        ((uint8_t *)x->data)[i] = (uint8_t)value;
+    else if (x->dtype.bits == 16)
         ((uint16_t *)x->data)[i] = (uint16_t)value;
     else if (x->dtype.bits == 32)
         ((int32_t *)x->data)[i] = (int32_t)value;
@@ -133,25 +135,17 @@ int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n)
     return (int64_t)((first + (uint64_t)j * step) % (uint64_t)n);
 }
 
-/* Each element by itself: i is its number, n and seed are those of the filler. */
-#define EACH(name, store, value) \
-    BENCH_FILLER(name) \
-    { \
-        for (int64_t i = 0; i < bench_count(x); i++) \
-            store(x, i, value); \
-    }
-
-EACH(fill_unit, bench_store, (float)((double)n / 100 * random_unit(&seed)))
-EACH(fill_around_zero, bench_store, (float)random_unit(&seed) - 0.5f)
-EACH(fill_normal, bench_store, (float)((double)n / 10 * bench_normal(&seed)))
-EACH(fill_hundredths, bench_store, (float)n / 100)
-EACH(fill_integer, store_integer, n)
-EACH(fill_in_order, store_integer, i % n)
-EACH(fill_steps, store_integer, i *n)
-EACH(fill_ids, store_integer, (int64_t)(random_bits(&seed) % (uint64_t)n))
-EACH(fill_different, store_integer, bench_different(seed, i / x->shape[1], i % x->shape[1], n))
-EACH(fill_skewed, store_integer, skewed(random_unit(&seed), n))
-EACH(fill_next, store_integer, bench_distinct(bench_turn(seed) * bench_count(x) + i, n))
+BENCH_EACH(fill_unit, bench_store, (float)((double)n / 100 * random_unit(&seed)))
+BENCH_EACH(fill_around_zero, bench_store, (float)random_unit(&seed) - 0.5f)
+BENCH_EACH(fill_normal, bench_store, (float)((double)n / 10 * bench_normal(&seed)))
+BENCH_EACH(fill_hundredths, bench_store, (float)n / 100)
+BENCH_EACH(fill_integer, bench_store_integer, n)
+BENCH_EACH(fill_in_order, bench_store_integer, i % n)
+BENCH_EACH(fill_steps, bench_store_integer, i *n)
+BENCH_EACH(fill_ids, bench_store_integer, (int64_t)(random_bits(&seed) % (uint64_t)n))
+BENCH_EACH(fill_different, bench_store_integer, bench_different(seed, i / x->shape[1], i % x->shape[1], n))
+BENCH_EACH(fill_skewed, bench_store_integer, skewed(random_unit(&seed), n))
+BENCH_EACH(fill_next, bench_store_integer, bench_distinct(bench_turn(seed) * bench_count(x) + i, n))
 
 BENCH_FILLER(fill_shuffle)
 {

@@ -36,6 +36,17 @@ typedef void bench_filler(const struct bench_call *c, const DLTensor *x, int64_t
     void name(const struct bench_call *c BENCH_UNUSED, const DLTensor *x, int64_t n BENCH_UNUSED, \
               uint64_t seed BENCH_UNUSED)
 
+/* A filler of each element by itself: i is its number, c, x, n and seed are those of the filler. */
+#define BENCH_EACH(name, store, value) \
+    BENCH_FILLER(name) \
+    { \
+        for (int64_t i = 0; i < bench_count(x); i++) \
+            store(x, i, value); \
+    }
+
+/* The same for one file. */
+#define BENCH_OWN(name, store, value) static BENCH_EACH(name, store, value)
+
 enum { BENCH_ARGS_BYTES = 1024, BENCH_TENSORS = 24 };
 
 struct bench_tensor {
@@ -139,6 +150,7 @@ unsigned char bench_e4m3(float y);
 void bench_quantize(const DLTensor *input, const sy_row_format *f, unsigned char *codes, void *scales,
                     int64_t n_groups);
 void bench_store(const DLTensor *x, int64_t i, float value);
+void bench_store_integer(const DLTensor *x, int64_t i, int64_t value);
 
 const DLTensor *bench_named(const struct bench_call *c, const char *name); /* a field of the operator */
 int64_t bench_turn(uint64_t seed);                                         /* the turn a seed is of */

@@ -232,11 +232,7 @@ static BENCH_FILLER(fill_packed)
 }
 
 /* From 1 up to 2, as e4m3. */
-static BENCH_FILLER(fill_fp4_scales)
-{
-    for (int64_t i = 0; i < bench_count(x); i++)
-        ((uint8_t *)x->data)[i] = (uint8_t)(56 + random_bits(&seed) % 8);
-}
+BENCH_OWN(fill_fp4_scales, bench_store_integer, (int64_t)(56 + random_bits(&seed) % 8))
 
 static void make_gather(struct bench_call *c, int64_t n, int64_t tokens)
 {

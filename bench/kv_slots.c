@@ -15,11 +15,7 @@ static const char *const shapes[] = {
 };
 
 /* The tokens of one sequence after the other, n of each ... */
-static BENCH_FILLER(fill_sequences)
-{
-    for (int64_t i = 0; i < x->shape[0]; i++)
-        ((int32_t *)x->data)[i] = (int32_t)(i / n);
-}
+BENCH_OWN(fill_sequences, bench_store_integer, i / n)
 
 /* ... from anywhere in it. */
 static BENCH_FILLER(fill_positions)

@@ -5,12 +5,7 @@
 #include "described.h"
 
 /* Different experts for the choices of a sample. */
-static BENCH_FILLER(fill_choices)
-{
-    const int64_t samples = x->shape[1];
-    for (int64_t at = 0; at < bench_count(x); at++)
-        ((int32_t *)x->data)[at] = (int32_t)bench_different(seed, at % samples, at / samples, n);
-}
+BENCH_OWN(fill_choices, bench_store_integer, bench_different(seed, i % x->shape[1], i / x->shape[1], n))
 
 /* Each at the next free slot; where the samples are few, at any slot, so that the turns do not meet in the same ones. */
 static BENCH_FILLER(fill_locations)

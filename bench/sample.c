@@ -191,11 +191,7 @@ static BENCH_FILLER(fill_logits)
 }
 
 /* Exponential noise: the token of the largest prob / noise is drawn with its probability. */
-static BENCH_FILLER(fill_exponential)
-{
-    for (int64_t i = 0; i < bench_count(x); i++)
-        bench_store(x, i, (float)-log(1 - random_unit(&seed)));
-}
+BENCH_OWN(fill_exponential, bench_store, (float)-log(1 - random_unit(&seed)))
 
 /* Half of the tokens, or of one of two words one of its tokens. */
 static BENCH_FILLER(fill_allow)
@@ -210,12 +206,8 @@ static BENCH_FILLER(fill_allow)
 }
 
 /* Tokens at random, one in each of n equal parts of the row. */
-static BENCH_FILLER(fill_tokens)
-{
-    const double vocab = (double)bench_size(c, ",");
-    for (int64_t i = 0; i < x->shape[0]; i++)
-        ((int32_t *)x->data)[i] = (int32_t)(((double)(i % n) + random_unit(&seed)) * vocab / (double)n);
-}
+BENCH_OWN(fill_tokens, bench_store_integer,
+          (int64_t)(((double)(i % n) + random_unit(&seed)) * bench_number(c->shape, ",") / (double)n))
 
 /* The overrides by token, for the plain loop. */
 static BENCH_FILLER(fill_instead)

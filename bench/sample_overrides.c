@@ -20,13 +20,7 @@ static const char *const shapes[] = {
 enum { STOP_TOKEN = 2 };
 
 /* Tokens below n as texts have them: some often, most seldom. */
-static BENCH_FILLER(fill_text)
-{
-    for (int64_t i = 0; i < x->shape[0]; i++) {
-        const double u = random_unit(&seed);
-        ((int32_t *)x->data)[i] = (int32_t)(u * u * u * (double)n);
-    }
-}
+BENCH_OWN(fill_text, bench_store_integer, (int64_t)(pow(random_unit(&seed), 3) * (double)n))
 
 /* Rows of each request; stop tokens are banned in all but its last. */
 static void make_rows(struct bench_call *c, int64_t batch, int64_t vocab)

@@ -10,7 +10,6 @@
 
 #include "bench_list.h" /* BENCH_OPS: made by the build of every BENCH_OP */
 #include "cli/cli.h"
-#include "cli/team.h"
 #include "described.h"
 
 #define DECLARE(op) extern const struct bench_op bench_##op;

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "cli/device.h"
-#include "cli/team.h"
 
 enum { BAR = 20 };
 

@@ -120,8 +120,7 @@ int64_t bench_count(const DLTensor *x);
 size_t bench_bytes(const DLTensor *x);          /* NULL: 0 */
 float bench_load(const DLTensor *x, int64_t i); /* f32, f16, bf16 */
 
-/* Rows in the case's format: codes with their scales, or bf16. The first sets the format. */
-void bench_find_format(struct bench_call *c);
+/* Rows in the case's format: codes with their scales, or bf16. */
 bool bench_rows(struct bench_call *c, const DLTensor **rows, const DLTensor **scales, int64_t n,
                 int64_t hidden);
 int64_t bench_groups(const sy_row_format *format, int64_t hidden); /* scales of a row */

@@ -7,8 +7,8 @@
 #ifndef SWITCHYARD_CLI_MESH_H
 #define SWITCHYARD_CLI_MESH_H
 
+#include "cli.h"
 #include "ops.h"
-#include "team.h"
 
 /* "2x4" */
 bool mesh_parse(const char *text, sy_mesh *mesh);

@@ -182,7 +182,4 @@ const struct op_example *op_example_of(const char *name);
 /* " --NAME VALUE" of every option of an example. */
 void op_example_print_options(FILE *out, const struct op_example *example);
 
-/* Tensors of an example, in `outputs`. False: no memory. */
-bool op_example_tensors(const struct op_example *example, struct op_outputs *outputs);
-
 #endif

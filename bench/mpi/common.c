@@ -6,7 +6,6 @@
 #include <switchyard_mpi.h>
 
 #include "bench/bench.h"
-#include "cli/team.h"
 
 /* Processes that wait for each other should not share a processor: each gets its share of them. */
 sy_ctx *mpi_bench_context(const struct common *common, bool on_device)

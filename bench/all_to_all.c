@@ -234,9 +234,9 @@ static const char *check_dispatch(const struct bench_call *c)
     for (size_t d = 0; d < DEVICES; d++)
         if (memcmp((const char *)b->metadata->data + d * table, b->mesh.indices, table) != 0)
             return "metadata is not what the tokens chose";
-    if (b->coded && memcmp(bench_got(c, &b->scales), bench_want(c, &b->scales), bench_bytes(b->scales)) != 0)
+    if (b->coded && memcmp(bench_got(b->scales), bench_want(b->scales), bench_bytes(b->scales)) != 0)
         return "scales differ from the plain loop";
-    return memcmp(bench_got(c, &b->remote), bench_want(c, &b->remote), bench_bytes(b->remote)) == 0
+    return memcmp(bench_got(b->remote), bench_want(b->remote), bench_bytes(b->remote)) == 0
                ? NULL
                : "rows differ from the plain loop";
 }

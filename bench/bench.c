@@ -10,7 +10,6 @@
 
 #include "bench_list.h" /* BENCH_OPS: made by the build of every BENCH_OP */
 #include "cli/cli.h"
-#include "cli/team.h"
 #include "described.h"
 
 #define DECLARE(op) extern const struct bench_op bench_##op;
@@ -155,6 +154,11 @@ static int take_format(struct bench *bench, const struct report_format *format)
 static int take_option(struct bench *bench, struct request *request, struct common *common,
                        struct arg_list *list, const struct arg *arg)
 {
+    const struct {
+        const char *name;
+        bool *flag;
+    } flags[] = {{"quick", &bench->quick}, {"cold", &bench->cold},   {"warm", &bench->warm},
+                 {"peers", &bench->peers}, {"check", &bench->check}, {"list", &request->list}};
     int code = EXIT_DONE;
     if (arg_is(arg, "shape"))
         return take_text(request, arg_value(list, arg));
@@ -162,19 +166,12 @@ static int take_option(struct bench *bench, struct request *request, struct comm
         return take_format(bench, &report_json);
     if (arg_is(arg, "markdown") && !arg->value)
         return take_format(bench, &report_markdown);
-    if (arg_is(arg, "quick") && !arg->value)
-        bench->quick = true;
-    else if (arg_is(arg, "cold") && !arg->value)
-        bench->cold = true;
-    else if (arg_is(arg, "warm") && !arg->value)
-        bench->warm = true;
-    else if (arg_is(arg, "peers") && !arg->value)
-        bench->peers = true;
-    else if (arg_is(arg, "check") && !arg->value)
-        bench->check = true;
-    else if (arg_is(arg, "list") && !arg->value)
-        request->list = true;
-    else if (!common_option(common, list, arg, &code))
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (arg_is(arg, flags[i].name) && !arg->value) {
+            *flags[i].flag = true;
+            return EXIT_DONE;
+        }
+    if (!common_option(common, list, arg, &code))
         return usage_error("bench", "bench has no option --%.*s", arg->length, arg->text);
     return code;
 }

@@ -17,7 +17,21 @@
 
 #include "cli/emit.h"
 #include "cli/number.h"
-#include "machine.h"
+
+/* ---- The machine: machine.c ---------------------------------------------------------------------------- */
+
+struct bench_machine {
+    char cpu[96];       /* the processor's name; empty: not known                               */
+    int cpus;           /* online, hardware threads included                                    */
+    size_t cache_bytes; /* of the last level; 0: not known                                      */
+    int caches;         /* of that level: processors of many dies have one per group of cores   */
+    char date[16];      /* today, as 2026-11-15                                                 */
+};
+
+struct bench_machine bench_machine(void);
+
+/* After a rotation through this many bytes none of them is in a cache; in a quick run 128 MiB, and larger caches keep some. */
+size_t bench_cold_bytes(bool quick);
 
 /* ---- Limits -------------------------------------------------------------------------------------------- */
 
@@ -66,8 +80,6 @@ struct bench_text bench_time(double seconds);
 
 double bench_now(void);                        /* seconds of a steady clock                     */
 double bench_median(double *values, int n);    /* sorts the values                              */
-uint64_t bench_random(uint64_t *state);        /* splitmix64                                    */
-double bench_unit(uint64_t *state);            /* [0, 1)                                        */
 double bench_normal(uint64_t *state);          /* mean 0, deviation 1                           */
 void *bench_alloc(size_t count, size_t bytes); /* touched, zero, page-aligned; NULL: no memory  */
 void bench_fill_random(void *data, size_t bytes, uint64_t seed);
@@ -82,17 +94,14 @@ void bench_shuffle(int32_t *order, int64_t n, uint64_t seed);
 /* k distinct experts per token, some more popular than others; map is [tokens, experts] and zeroed. */
 void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint64_t seed);
 
-/* The row of every slot that moe_permute assigns for such a map: slot j of a token is its j-th expert. */
-void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts);
-
 void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed); /* of either sign, 2^-1 up to 2 */
 void bench_fill_unit(float *data, size_t n, uint64_t seed);    /* [0, 1) */
 
+/* Of at least n values the numbers of the best n, in order, by insertion; of equal ones the lower number first. */
+void bench_best(const double *value, int64_t count, int64_t n, int64_t *best);
+
 /* A group of four words of Philox4x32-10. */
 void bench_philox(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t group, uint32_t x[4]);
-
-/* How many sets of buffers of this size evict the first from the caches before it is used again. */
-int64_t bench_sets(size_t bytes_of_one, bool quick);
 
 /* ---- Devices -------------------------------------------------------------------------------------------- */
 
@@ -148,11 +157,9 @@ struct bench {
 
 struct bench_call;
 
-/* Checks, times (not with --check), prints. Counts a wrong result as a failure. */
-void bench_measure(struct bench *bench, struct bench_call *subject);
-
-/* The same on the device: checked against the CPU, timed in CUDA graphs. */
-void bench_measure_there(struct bench *bench, struct bench_call *c);
+/* Checks, times (not with --check), prints. Counts a wrong result as a failure. On a device a case is checked against the CPU
+   and timed in CUDA graphs. */
+void bench_measure(struct bench *bench, struct bench_call *c);
 bool bench_can(const struct bench *bench, const sy_op_info *op); /* true without a device */
 
 /* The device of a context, if it has one, and the limits of that; print the error and return false where that fails. */

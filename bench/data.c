@@ -44,23 +44,10 @@ struct bench_text bench_time(double seconds)
 
 /* ---- Data ---------------------------------------------------------------------------------------------- */
 
-uint64_t bench_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-double bench_unit(uint64_t *state)
-{
-    return (double)(bench_random(state) >> 11) * 0x1p-53;
-}
-
 double bench_normal(uint64_t *state)
 {
-    const double radius = sqrt(-2 * log(1 - bench_unit(state)));
-    return radius * cos(6.283185307179586 * bench_unit(state));
+    const double radius = sqrt(-2 * log(1 - random_unit(state)));
+    return radius * cos(6.283185307179586 * random_unit(state));
 }
 
 void *bench_alloc(size_t count, size_t bytes)
@@ -78,7 +65,7 @@ void bench_fill_random(void *data, size_t bytes, uint64_t seed)
 {
     unsigned char *const at = data;
     for (size_t i = 0; i < bytes; i += 8) {
-        const uint64_t word = bench_random(&seed);
+        const uint64_t word = random_bits(&seed);
         memcpy(at + i, &word, bytes - i < 8 ? bytes - i : 8);
     }
 }
@@ -88,7 +75,7 @@ void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint6
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t chosen = 0; chosen < k;) {
             /* The square favours low numbers, so experts differ in load as they do in real models. */
-            const double u = bench_unit(&seed);
+            const double u = random_unit(&seed);
             const int64_t e = (int64_t)((0.5 * u + 0.5 * u * u) * (double)experts);
             chosen += map[t * experts + e] == 0;
             map[t * experts + e] = 1;
@@ -118,29 +105,30 @@ uint16_t bench_f16_from_float(float value)
     return (uint16_t)(sign | (uint16_t)((bits + 0xfffu + (bits >> 13 & 1u) - 0x38000000u) >> 13));
 }
 
-void bench_slots(int32_t *index, const uint8_t *map, int64_t tokens, int64_t experts)
-{
-    int32_t next[1024] = {0}, row = 0; /* most experts */
-    for (int64_t e = 0; e < experts; e++) {
-        next[e] = row;
-        for (int64_t t = 0; t < tokens; t++)
-            row += map[t * experts + e] != 0;
-    }
-    for (int64_t cell = 0; cell < tokens * experts; cell++)
-        if (map[cell] != 0)
-            *index++ = next[cell % experts]++;
-}
-
 void bench_fill_bf16(uint16_t *data, size_t n, uint64_t seed)
 {
     for (size_t i = 0; i < n; i++)
-        data[i] = (uint16_t)((bench_random(&seed) & 0x80ffu) | 0x3f00u);
+        data[i] = (uint16_t)((random_bits(&seed) & 0x80ffu) | 0x3f00u);
 }
 
 void bench_fill_unit(float *data, size_t n, uint64_t seed)
 {
     for (size_t i = 0; i < n; i++)
-        data[i] = (float)bench_unit(&seed);
+        data[i] = (float)random_unit(&seed);
+}
+
+void bench_best(const double *value, int64_t count, int64_t n, int64_t *best)
+{
+    int64_t found = 0;
+    memset(best, 0, (size_t)n * sizeof *best);
+    for (int64_t i = 0; i < count; i++) {
+        if (found == n && value[i] <= value[best[n - 1]])
+            continue;
+        int64_t at = found < n ? found++ : n - 1;
+        for (; at > 0 && value[best[at - 1]] < value[i]; at--)
+            best[at] = best[at - 1];
+        best[at] = i;
+    }
 }
 
 void bench_philox(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t group, uint32_t x[4])
@@ -166,7 +154,7 @@ void bench_shuffle(int32_t *order, int64_t n, uint64_t seed)
     for (int64_t i = 0; i < n; i++)
         order[i] = (int32_t)i;
     for (int64_t i = n - 1; i > 0; i--) {
-        const int64_t j = (int64_t)(bench_random(&seed) % (uint64_t)(i + 1));
+        const int64_t j = (int64_t)(random_bits(&seed) % (uint64_t)(i + 1));
         const int32_t swap = order[i];
         order[i] = order[j];
         order[j] = swap;

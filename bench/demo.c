@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "cli/device.h"
-#include "cli/team.h"
 
 enum { BAR = 20 };
 
@@ -34,7 +33,7 @@ struct demo_step *demo_begin(struct demo *demo, const char *op)
     return step;
 }
 
-void demo_add_turn(struct demo_step *step, const struct bench_work *limit, double run, double bound)
+static void add_turn(struct demo_step *step, const struct bench_work *limit, double run, double bound)
 {
     step->seconds = step->seconds > 0 ? fmin(step->seconds, run) : run;
     step->bound = step->bound > 0 ? fmin(step->bound, bound) : bound;
@@ -51,6 +50,122 @@ struct bench_text demo_limit_time(const struct demo_step *step)
     return bench_time(step->seconds * step->share);
 }
 
+/* ---- On a device --------------------------------------------------------------------------------------- */
+
+/* The tensors of a step are copied there and back, so that all else stays as it is. The call is a CUDA graph of its own, timed on
+   the device with the caches cold, as is the limit beside it. */
+
+static const size_t arena_bytes = (size_t)128 << 20; /* of each, more than the caches hold */
+
+static bool open_device(struct demo *demo, const struct common *common)
+{
+    demo->device.device = common->device;
+    if (!bench_device_open(&demo->device, demo->ctx, common))
+        return false;
+    for (int i = 0; i < 2 && demo->device.tools; i++)
+        if (sy_device_alloc(demo->ctx, arena_bytes, &demo->there[i]) != SY_OK) {
+            plain_error("demo: %s", sy_ctx_error(demo->ctx));
+            return false;
+        }
+    return true;
+}
+
+static void close_device(struct demo *demo)
+{
+    sy_device_free(demo->ctx, demo->there[0]);
+    sy_device_free(demo->ctx, demo->there[1]);
+    bench_device_close(&demo->device);
+}
+
+static bool is_there(const struct demo *demo, const char *op)
+{
+    return demo->device.tools && !sy_op_find(op)->mesh && device_has(demo->device.tools, op);
+}
+
+/* Records the call, which has been made once. */
+static sy_status record(struct demo *demo, const sy_op_info *op, const void *args, char *text, size_t bytes)
+{
+    const struct bench_device *const d = &demo->device;
+    void *stream = NULL;
+    sy_status status = d->tools->record(d->timer, &stream, text, bytes);
+    if (status != SY_OK)
+        return status;
+    sy_ctx_set_stream(demo->ctx, stream);
+    status = sy_call(demo->ctx, op, args, op->args_bytes);
+    if (status != SY_OK)
+        snprintf(text, bytes, "%s", sy_ctx_error(demo->ctx));
+    sy_ctx_set_stream(demo->ctx, NULL);
+    const sy_status finished = d->tools->finish(d->timer, text, status == SY_OK ? bytes : 0);
+    return status == SY_OK ? finished : status;
+}
+
+/* Adds the seconds of one limit; none for no bytes. */
+static sy_status add_limit(const struct demo *demo, enum sy_cuda_limit limit, size_t n, double *sum,
+                           char *text, size_t bytes)
+{
+    const size_t whole = (n < arena_bytes ? n + 15 : arena_bytes) / 16 * 16;
+    double seconds = 0;
+    if (n == 0)
+        return SY_OK;
+    const sy_status status = demo->device.tools->limit(demo->device.timer, limit, demo->there[0],
+                                                       demo->there[1], whole, &seconds, text, bytes);
+    *sum += seconds;
+    return status;
+}
+
+/* One turn: the call and its limit, each after a fill of the whole arena, which evicts the caches. */
+static sy_status time_turn(const struct demo *demo, const struct bench_work *limit, double *run,
+                           double *bound, char *text, size_t bytes)
+{
+    const struct bench_device *const d = &demo->device;
+    double unused = 0;
+    sy_status status = add_limit(demo, SY_CUDA_FILL, arena_bytes, &unused, text, bytes);
+    if (status == SY_OK)
+        status = d->tools->replay(d->timer, run, text, bytes);
+    if (status == SY_OK)
+        status = add_limit(demo, SY_CUDA_FILL, arena_bytes, &unused, text, bytes);
+    *bound = 0;
+    if (status == SY_OK)
+        status = add_limit(demo, SY_CUDA_COPY, limit->copy_bytes, bound, text, bytes);
+    if (status == SY_OK)
+        status = add_limit(demo, SY_CUDA_FILL, limit->fill_bytes, bound, text, bytes);
+    if (status == SY_OK)
+        status = add_limit(demo, SY_CUDA_READ, limit->read_bytes, bound, text, bytes);
+    return status;
+}
+
+static void measure_there(struct demo *demo, struct demo_step *step, const void *args,
+                          const struct bench_work *limit)
+{
+    const sy_op_info *const op = sy_op_find(step->op);
+    _Alignas(64) unsigned char moved[1024];
+    struct device_tensors tensors;
+    char text[256] = "";
+    memcpy(moved, args, op->args_bytes);
+    sy_status status = device_send(demo->ctx, demo->device.device, op, moved, 1, &tensors);
+    if (status == SY_OK)
+        status = sy_call(demo->ctx, op, moved, op->args_bytes);
+    if (status == SY_OK)
+        status = sy_ctx_sync(demo->ctx);
+    if (status != SY_OK)
+        snprintf(text, sizeof text, "%s", sy_ctx_error(demo->ctx));
+    if (status == SY_OK)
+        status = record(demo, op, moved, text, sizeof text);
+    for (int round = 0; round < DEMO_ROUNDS && (round == 0 || !demo_share_holds(step)); round++)
+        for (int i = 0; i < DEMO_TURNS && status == SY_OK; i++) {
+            double run = 0, bound = 0;
+            status = time_turn(demo, limit, &run, &bound, text, sizeof text);
+            if (status == SY_OK)
+                add_turn(step, limit, run, bound);
+        }
+    status = device_return(demo->ctx, &tensors, status);
+    step->good = status == SY_OK;
+    if (!step->good)
+        fprintf(stderr, "switchyard: demo: %s: %s\n", step->op, text);
+}
+
+/* ---- A step -------------------------------------------------------------------------------------------- */
+
 static sy_status call(const struct demo *demo, const sy_op_info *op, const void *args)
 {
     return sy_call_mesh(demo->ctx, demo->comm, op, args, op->args_bytes);
@@ -63,9 +178,9 @@ struct demo_step *demo_measure(struct demo *demo, const char *op, const void *ar
     struct demo_step *const step = demo_begin(demo, op);
     step->bytes = bytes;
     step->limit = limit->read_bytes > 0 ? "read" : limit->fill_bytes > 0 ? "copy and fill" : "copy";
-    step->there = demo_is_there(demo, op);
+    step->there = is_there(demo, op);
     if (step->there) {
-        demo_measure_there(demo, step, args, limit);
+        measure_there(demo, step, args, limit);
         return step;
     }
     step->good = call(demo, info, args) == SY_OK; /* also warms the workspace and touches the outputs */
@@ -82,7 +197,7 @@ struct demo_step *demo_measure(struct demo *demo, const char *op, const void *ar
             call(demo, info, args);
             const double run = bench_now() - begin;
             bench_limit_seconds(&demo->arena, &forget, demo->ctx);
-            demo_add_turn(step, limit, run, bench_limit_seconds(&demo->arena, limit, demo->ctx));
+            add_turn(step, limit, run, bench_limit_seconds(&demo->arena, limit, demo->ctx));
         }
     return step;
 }
@@ -138,7 +253,7 @@ bool demo_all_good(const struct demo *demo)
 void demo_fill(float *values, size_t n, float size, uint64_t seed)
 {
     for (size_t i = 0; i < n; i++)
-        values[i] = ((float)(bench_random(&seed) >> 40) * 0x1p-23f - 1) * size;
+        values[i] = ((float)(random_bits(&seed) >> 40) * 0x1p-23f - 1) * size;
 }
 
 /* ---- The walk ------------------------------------------------------------------------------------------ */
@@ -220,9 +335,9 @@ static int run(struct common *common, const char *path)
         demo->machine = bench_machine();
         if (!bench_limits(&demo->arena, demo->ctx, true, &limits))
             code = plain_error("demo: not enough memory");
-        else if (demo_open_device(demo, common))
+        else if (open_device(demo, common))
             code = show(demo, path);
-        demo_close_device(demo);
+        close_device(demo);
     }
     for (int i = 0; i < demo->n_buffers; i++)
         free(demo->buffers[i]);

@@ -95,9 +95,13 @@ struct demo {
     /* The head, and row 0 of the sampler: its most likely tokens, how many were kept, which one was picked. */
     float *features; /* [T,DEMO_FEATURES] */
     double likely[DEMO_SHOWN];
-    int32_t likely_token[DEMO_SHOWN];
+    int64_t likely_token[DEMO_SHOWN];
     int64_t kept, picked;
 };
+
+/* Tensors for the fields of an operator's arguments. */
+#define VEC(data, type, n) sy_vec(&(sy_view){0}, data, type, n)
+#define MAT(data, type, rows, cols) sy_mat(&(sy_view){0}, data, type, rows, cols)
 
 /* The steps in their order. Each runs, is timed, is checked and prints its lines. */
 void demo_route(struct demo *demo);
@@ -122,23 +126,12 @@ struct demo_step *demo_begin(struct demo *demo, const char *op);
 enum { DEMO_TURNS = 9, DEMO_ROUNDS = 4 };
 #define DEMO_MOST_SHARE 1.5
 
-void demo_add_turn(struct demo_step *step, const struct bench_work *limit, double run, double bound);
 bool demo_share_holds(const struct demo_step *step);
 struct bench_text demo_limit_time(const struct demo_step *step); /* of its bytes */
 
 /* Seconds of the call and of its limit; a new step with its numbers. */
 struct demo_step *demo_measure(struct demo *demo, const char *op, const void *args, double bytes,
                                const struct bench_work *limit);
-
-/* The device, if the command names one, and whether an operator runs there. */
-struct common;
-bool demo_open_device(struct demo *demo, const struct common *common);
-void demo_close_device(struct demo *demo);
-bool demo_is_there(const struct demo *demo, const char *op);
-
-/* The same as demo_measure on the device, for a step that has begun. */
-void demo_measure_there(struct demo *demo, struct demo_step *step, const void *args,
-                        const struct bench_work *limit);
 
 /* Prints the lines of the step and the result of its check. */
 void demo_print(struct demo *demo, struct demo_step *step, const char *check, bool good);
@@ -163,10 +156,7 @@ void demo_fill(float *values, size_t n, float size, uint64_t seed);
 /* The page, and its pictures; demo_style is bench/demo.css, embedded by the build. */
 void demo_page(const struct demo *demo, FILE *out);
 void demo_put_head(FILE *out, const char *title, const char *heading); /* up to the text of its header */
-void demo_draw_routing(const struct demo *demo, FILE *out);
 void demo_draw_traffic(const int64_t *traffic, int devices, double row_bytes, FILE *out);
-void demo_draw_pages(const struct demo *demo, FILE *out);
-void demo_draw_sampling(const struct demo *demo, FILE *out);
 extern const char demo_style[];
 
 #endif

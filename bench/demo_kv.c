@@ -27,7 +27,7 @@ static bool make_past(struct demo *demo)
 {
     uint64_t seed = 7;
     for (int b = 0; b < DEMO_TOKENS; b++) {
-        demo->length[b] = (int32_t)(DEMO_SHORT + bench_random(&seed) % (DEMO_LONG - DEMO_SHORT));
+        demo->length[b] = (int32_t)(DEMO_SHORT + random_bits(&seed) % (DEMO_LONG - DEMO_SHORT));
         demo->pages += demo->length[b] / DEMO_BLOCK + 1;
     }
     int32_t *const order = demo_take(demo, (size_t)demo->pages, sizeof *order), *next = order;
@@ -92,24 +92,22 @@ void demo_scatter(struct demo *demo)
     if (!make_past(demo) || !make_fresh(demo))
         return;
     int32_t sequence[DEMO_TOKENS], slot[DEMO_TOKENS];
-    int64_t flat[] = {DEMO_TOKENS};
     for (int b = 0; b < DEMO_TOKENS; b++)
         sequence[b] = b;
-    const DLTensor batch = sy_tensor(sequence, SY_I32, 1, flat), slots = sy_tensor(slot, SY_I32, 1, flat);
-    const DLTensor position =
-        sy_tensor(demo->length, SY_I32, 1, flat); /* a new token comes after all others */
-    const DLTensor table = sy_tensor(demo->table, SY_I32, 2, (int64_t[]){DEMO_TOKENS, DEMO_PAGES});
     const DLTensor cache =
         sy_tensor(demo->cache, SY_BF16, 3, (int64_t[]){demo->pages, DEMO_BLOCK, DEMO_KV_ROW});
-    const DLTensor src = sy_tensor(demo->fresh, SY_BF16, 2, (int64_t[]){DEMO_TOKENS, DEMO_KV_ROW});
-    const sy_kv_slots_args where = {.batch = &batch,
-                                    .position = &position,
-                                    .block_table = &table,
+    /* A new token comes after all others. */
+    const sy_kv_slots_args where = {.batch = VEC(sequence, SY_I32, DEMO_TOKENS),
+                                    .position = VEC(demo->length, SY_I32, DEMO_TOKENS),
+                                    .block_table = MAT(demo->table, SY_I32, DEMO_TOKENS, DEMO_PAGES),
                                     .block_size = DEMO_BLOCK,
                                     .num_rows = demo->pages * DEMO_BLOCK,
-                                    .slots = &slots};
+                                    .slots = VEC(slot, SY_I32, DEMO_TOKENS)};
     const bool found = sy_kv_slots(demo->ctx, &where) == SY_OK;
-    const sy_kv_scatter_args args = {.cache = &cache, .src = &src, .slots = &slots, .check_unique = true};
+    const sy_kv_scatter_args args = {.cache = &cache,
+                                     .src = MAT(demo->fresh, SY_BF16, DEMO_TOKENS, DEMO_KV_ROW),
+                                     .slots = where.slots,
+                                     .check_unique = true};
     const size_t bytes = (size_t)DEMO_TOKENS * ROW_BYTES;
     struct demo_step *const step =
         demo_measure(demo, "kv_scatter", &args, 2 * (double)bytes + 4.0 * DEMO_TOKENS,
@@ -130,7 +128,7 @@ void demo_scatter(struct demo *demo)
 static bool matters(int sequence, int32_t page)
 {
     uint64_t seed = (uint64_t)sequence * DEMO_PAGES + (uint64_t)page;
-    return bench_random(&seed) % 4 == 0;
+    return random_bits(&seed) % 4 == 0;
 }
 
 /* The tokens of a sparse attention: the newest ones, this one included, and as many older ones as fit, from the selected
@@ -147,7 +145,7 @@ static int64_t select_tokens(struct demo *demo)
             left += matters(b, t / DEMO_BLOCK);
         for (int32_t t = 0; t < total; t++) {
             const bool asked = t < old && matters(b, t / DEMO_BLOCK);
-            const bool chosen = asked && bench_unit(&seed) * left < DEMO_SELECTED - DEMO_WINDOW - n;
+            const bool chosen = asked && random_unit(&seed) * left < DEMO_SELECTED - DEMO_WINDOW - n;
             left -= asked;
             if (chosen || t >= old)
                 list[n++] = t;
@@ -186,14 +184,11 @@ void demo_gather(struct demo *demo)
     const int64_t live = select_tokens(demo);
     const DLTensor cache =
         sy_tensor(demo->cache, SY_BF16, 3, (int64_t[]){demo->pages, DEMO_BLOCK, DEMO_KV_ROW});
-    const DLTensor indices = sy_tensor(demo->selected, SY_I32, 2, (int64_t[]){DEMO_TOKENS, DEMO_SELECTED});
-    const DLTensor table = sy_tensor(demo->table, SY_I32, 2, (int64_t[]){DEMO_TOKENS, DEMO_PAGES});
-    const DLTensor counts = sy_tensor(demo->counts, SY_I32, 1, (int64_t[]){DEMO_TOKENS});
     const DLTensor out = sy_tensor(rows, SY_BF16, 3, (int64_t[]){DEMO_TOKENS, DEMO_SELECTED, DEMO_KV_ROW});
     const sy_kv_gather_args args = {.cache = &cache,
-                                    .indices = &indices,
-                                    .block_table = &table,
-                                    .counts = &counts,
+                                    .indices = MAT(demo->selected, SY_I32, DEMO_TOKENS, DEMO_SELECTED),
+                                    .block_table = MAT(demo->table, SY_I32, DEMO_TOKENS, DEMO_PAGES),
+                                    .counts = VEC(demo->counts, SY_I32, DEMO_TOKENS),
                                     .block_size = DEMO_BLOCK,
                                     .pad = SY_PAD_ZERO,
                                     .out = &out};

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "mesh_case.h"
+
 enum {
     D = DEMO_DEVICES,
     OWN = DEMO_TOKENS / D,    /* tokens of a device */
@@ -14,31 +16,24 @@ enum {
 
 static const size_t row_bytes = (size_t)2 * DEMO_HIDDEN;
 
-/* Tensors of the four devices, one after the other in memory. */
-struct views {
-    int64_t own_shape[2], choice_shape[2], rows_shape[D][2], traffic_shape[1], slots_shape[3], hosts_shape[2];
-    DLTensor tokens[D], indices[D], rows[D], traffic[D], weights[D], hosts;
-};
-
-static void set_views(struct views *v, struct demo *demo, uint16_t *tokens, uint16_t *rows)
+/* The parts of the four devices, one after the other in memory; with `first` of as many rows as lie between two of its numbers. */
+static const DLTensor *split(struct mesh_parts *parts, const void *data, DLDataType type,
+                             const int64_t *first, int rank, const int64_t *shape)
 {
-    memcpy(v->own_shape, (int64_t[]){OWN, DEMO_HIDDEN}, sizeof v->own_shape);
-    memcpy(v->choice_shape, (int64_t[]){OWN, DEMO_K}, sizeof v->choice_shape);
-    memcpy(v->slots_shape, (int64_t[]){DEMO_K, OWN, DEMO_HIDDEN}, sizeof v->slots_shape);
-    memcpy(v->hosts_shape, (int64_t[]){DEMO_EXPERTS, D}, sizeof v->hosts_shape);
-    v->traffic_shape[0] = D;
-    v->hosts = sy_tensor(demo->hosts, SY_U16, 2, v->hosts_shape);
-    for (int64_t d = 0; d < D; d++) {
-        const int64_t first = demo->first[d * LOCAL],
-                      end = d + 1 < D ? demo->first[(d + 1) * LOCAL] : DEMO_ROWS;
-        memcpy(v->rows_shape[d], (int64_t[]){end - first, DEMO_HIDDEN}, sizeof v->rows_shape[d]);
-        v->tokens[d] = sy_tensor(tokens + d * OWN * DEMO_HIDDEN, SY_BF16, 2, v->own_shape);
-        v->rows[d] = sy_tensor(rows + first * DEMO_HIDDEN, SY_BF16, 2, v->rows_shape[d]);
-        v->indices[d] = sy_tensor(demo->chosen + d * OWN * DEMO_K, SY_U16, 2, v->choice_shape);
-        v->weights[d] = sy_tensor(demo->chosen_weights + d * OWN * DEMO_K, SY_F32, 2, v->choice_shape);
-        v->traffic[d] = sy_tensor(demo->traffic + d * D, SY_I64, 1, v->traffic_shape);
-    }
+    const DLTensor whole = sy_tensor(data, type, 0, NULL);
+    return mesh_parts(parts, &whole, D, first, rank, shape);
 }
+
+/* Rows of the experts, of which each device has its own. */
+static const DLTensor *split_rows(struct mesh_parts *parts, const struct demo *demo, const uint16_t *rows)
+{
+    int64_t first[D + 1] = {[D] = DEMO_ROWS};
+    for (int d = 0; d < D; d++)
+        first[d] = demo->first[d * LOCAL];
+    return split(parts, rows, SY_BF16, first, 2, (int64_t[]){0, DEMO_HIDDEN});
+}
+
+static const int64_t own_tokens[] = {OWN, DEMO_HIDDEN}, own_choices[] = {OWN, DEMO_K};
 
 /* ---- all_to_all_dispatch ------------------------------------------------------------------------------- */
 
@@ -82,18 +77,17 @@ static bool traffic_is_right(const struct demo *demo)
 }
 
 /* Straight back without any expert: every slot of every token must hold the token itself. */
-static bool round_trip(struct demo *demo, struct views *v)
+static bool round_trip(struct demo *demo, const DLTensor *rows)
 {
     uint16_t *const slots = demo_take(demo, DEMO_ROWS, row_bytes);
-    DLTensor out[D];
+    struct mesh_parts out;
     if (!slots)
         return false;
-    for (int64_t d = 0; d < D; d++)
-        out[d] = sy_tensor(slots + d * OWN * DEMO_K * DEMO_HIDDEN, SY_BF16, 3, v->slots_shape);
-    bool same =
-        sy_all_to_all_combine(demo->ctx, demo->comm,
-                              &(sy_all_to_all_combine_args){
-                                  .input = v->rows, .routing = demo->routing, .output = out}) == SY_OK;
+    const sy_all_to_all_combine_args args = {
+        .input = rows,
+        .routing = demo->routing,
+        .output = split(&out, slots, SY_BF16, NULL, 3, (int64_t[]){DEMO_K, OWN, DEMO_HIDDEN})};
+    bool same = sy_all_to_all_combine(demo->ctx, demo->comm, &args) == SY_OK;
     for (int64_t i = 0; i < DEMO_ROWS && same; i++) {
         const int64_t device = i / ((int64_t)OWN * DEMO_K), token = device * OWN + i % OWN;
         same = memcmp(slots + i * DEMO_HIDDEN, demo->hidden + token * DEMO_HIDDEN, row_bytes) == 0;
@@ -105,15 +99,15 @@ void demo_dispatch(struct demo *demo)
 {
     if (!make_mesh(demo))
         return;
-    struct views v;
-    set_views(&v, demo, demo->hidden, demo->travelled);
-    const sy_all_to_all_dispatch_args args = {.input = v.tokens,
-                                              .expert_indices = v.indices,
-                                              .expert_mapping = &v.hosts,
-                                              .layout = SY_LAYOUT_EXPERT,
-                                              .routing = demo->routing,
-                                              .tokens = v.rows,
-                                              .rows_to = v.traffic};
+    struct mesh_parts tokens, indices, rows, traffic;
+    const sy_all_to_all_dispatch_args args = {
+        .input = split(&tokens, demo->hidden, SY_BF16, NULL, 2, own_tokens),
+        .expert_indices = split(&indices, demo->chosen, SY_U16, NULL, 2, own_choices),
+        .expert_mapping = MAT(demo->hosts, SY_U16, DEMO_EXPERTS, D),
+        .layout = SY_LAYOUT_EXPERT,
+        .routing = demo->routing,
+        .tokens = split_rows(&rows, demo, demo->travelled),
+        .rows_to = split(&traffic, demo->traffic, SY_I64, NULL, 1, (int64_t[]){D})};
     const size_t out = DEMO_ROWS * row_bytes;
     struct demo_step *const step = demo_measure(demo, "all_to_all_dispatch", &args, 2 * (double)out,
                                                 &(struct bench_work){.copy_bytes = out});
@@ -130,7 +124,7 @@ void demo_dispatch(struct demo *demo)
     const bool good = step->good && traffic_is_right(demo) &&
                       memcmp(demo->travelled, demo->rows, DEMO_ROWS * row_bytes) == 0;
     demo_print(demo, step, "the four devices hold what moe_permute made, and without experts all comes back",
-               good && round_trip(demo, &v));
+               good && round_trip(demo, args.tokens));
 }
 
 /* ---- all_to_all_combine -------------------------------------------------------------------------------- */
@@ -140,10 +134,13 @@ void demo_combine(struct demo *demo)
     uint16_t *const sums = demo_take(demo, DEMO_TOKENS, row_bytes);
     if (demo->no_memory)
         return;
-    struct views v;
-    set_views(&v, demo, sums, demo->answers);
+    struct mesh_parts rows, weights, tokens;
     const sy_all_to_all_combine_args args = {
-        .input = v.rows, .weights = v.weights, .sum = true, .routing = demo->routing, .output = v.tokens};
+        .input = split_rows(&rows, demo, demo->answers),
+        .weights = split(&weights, demo->chosen_weights, SY_F32, NULL, 2, own_choices),
+        .sum = true,
+        .routing = demo->routing,
+        .output = split(&tokens, sums, SY_BF16, NULL, 2, own_tokens)};
     const size_t moved = (DEMO_ROWS + DEMO_TOKENS) * row_bytes;
     struct demo_step *const step = demo_measure(demo, "all_to_all_combine", &args, (double)moved,
                                                 &(struct bench_work){.copy_bytes = moved / 2});

@@ -132,12 +132,11 @@ void demo_route(struct demo *demo)
 {
     if (!make_logits(demo))
         return;
-    const DLTensor logits = sy_tensor(demo->logits, SY_F32, 2, (int64_t[]){DEMO_TOKENS, DEMO_EXPERTS});
-    const DLTensor map = sy_tensor(demo->map, SY_BOOL, 2, (int64_t[]){DEMO_TOKENS, DEMO_EXPERTS});
-    const DLTensor probs = sy_tensor(demo->probs, SY_F32, 2, (int64_t[]){DEMO_TOKENS, DEMO_EXPERTS});
-    const DLTensor load = sy_tensor(demo->load, SY_I64, 1, (int64_t[]){DEMO_EXPERTS});
-    const sy_moe_route_args args = {
-        .logits = &logits, .k = DEMO_K, .routing_map = &map, .probs = &probs, .counts = &load};
+    const sy_moe_route_args args = {.logits = MAT(demo->logits, SY_F32, DEMO_TOKENS, DEMO_EXPERTS),
+                                    .k = DEMO_K,
+                                    .routing_map = MAT(demo->map, SY_BOOL, DEMO_TOKENS, DEMO_EXPERTS),
+                                    .probs = MAT(demo->probs, SY_F32, DEMO_TOKENS, DEMO_EXPERTS),
+                                    .counts = VEC(demo->load, SY_I64, DEMO_EXPERTS)};
     const size_t cells = (size_t)DEMO_TOKENS * DEMO_EXPERTS, in = cells * 4,
                  out = cells * 5 + sizeof demo->load;
     struct demo_step *const step =
@@ -179,15 +178,11 @@ void demo_permute(struct demo *demo)
     demo->index = demo_take(demo, DEMO_ROWS, sizeof *demo->index);
     if (demo->no_memory)
         return;
-    const DLTensor x = sy_tensor(demo->hidden, SY_BF16, 2, (int64_t[]){DEMO_TOKENS, DEMO_HIDDEN});
-    const DLTensor map = sy_tensor(demo->map, SY_BOOL, 2, (int64_t[]){DEMO_TOKENS, DEMO_EXPERTS});
-    const DLTensor y = sy_tensor(demo->rows, SY_BF16, 2, (int64_t[]){DEMO_ROWS, DEMO_HIDDEN});
-    const DLTensor index = sy_tensor(demo->index, SY_I32, 1, (int64_t[]){DEMO_ROWS, DEMO_HIDDEN});
-    const sy_moe_permute_args args = {.tokens = &x,
-                                      .routing_map = &map,
+    const sy_moe_permute_args args = {.tokens = MAT(demo->hidden, SY_BF16, DEMO_TOKENS, DEMO_HIDDEN),
+                                      .routing_map = MAT(demo->map, SY_BOOL, DEMO_TOKENS, DEMO_EXPERTS),
                                       .num_out_tokens = DEMO_ROWS,
-                                      .permuted_tokens = &y,
-                                      .sorted_indices = &index};
+                                      .permuted_tokens = MAT(demo->rows, SY_BF16, DEMO_ROWS, DEMO_HIDDEN),
+                                      .sorted_indices = VEC(demo->index, SY_I32, DEMO_ROWS)};
     const size_t out = (size_t)DEMO_ROWS * DEMO_HIDDEN * 2;
     const double small = 2.0 * DEMO_TOKENS * DEMO_EXPERTS + 4.0 * DEMO_ROWS;
     struct demo_step *const step =
@@ -326,11 +321,10 @@ static bool unpermute_is_right(const struct demo *demo)
 /* The rows as moe_permute made them, without weights: eight times each token, which bf16 can hold exactly. */
 static bool round_trip(struct demo *demo, uint16_t *back)
 {
-    const DLTensor rows = sy_tensor(demo->rows, SY_BF16, 2, (int64_t[]){DEMO_ROWS, DEMO_HIDDEN});
-    const DLTensor index = sy_tensor(demo->index, SY_I32, 1, (int64_t[]){DEMO_ROWS, DEMO_HIDDEN});
-    const DLTensor out = sy_tensor(back, SY_BF16, 2, (int64_t[]){DEMO_TOKENS, DEMO_HIDDEN});
-    const sy_moe_unpermute_args args = {
-        .permuted_tokens = &rows, .sorted_indices = &index, .num_tokens = DEMO_TOKENS, .tokens = &out};
+    const sy_moe_unpermute_args args = {.permuted_tokens = MAT(demo->rows, SY_BF16, DEMO_ROWS, DEMO_HIDDEN),
+                                        .sorted_indices = VEC(demo->index, SY_I32, DEMO_ROWS),
+                                        .num_tokens = DEMO_TOKENS,
+                                        .tokens = MAT(back, SY_BF16, DEMO_TOKENS, DEMO_HIDDEN)};
     bool same = sy_moe_unpermute(demo->ctx, &args) == SY_OK;
     for (size_t i = 0; i < (size_t)DEMO_TOKENS * DEMO_HIDDEN && same; i++)
         same = back[i] == bf16_from_float(DEMO_K * bf16_to_float(demo->hidden[i]));
@@ -343,16 +337,12 @@ void demo_unpermute(struct demo *demo)
     uint16_t *const back = demo_take(demo, (size_t)DEMO_TOKENS * DEMO_HIDDEN, 2);
     if (demo->no_memory)
         return;
-    const DLTensor rows = sy_tensor(demo->answers, SY_BF16, 2, (int64_t[]){DEMO_ROWS, DEMO_HIDDEN});
-    const DLTensor index = sy_tensor(demo->index, SY_I32, 1, (int64_t[]){DEMO_ROWS, DEMO_HIDDEN});
-    const DLTensor map = sy_tensor(demo->map, SY_BOOL, 2, (int64_t[]){DEMO_TOKENS, DEMO_EXPERTS});
-    const DLTensor probs = sy_tensor(demo->probs, SY_F32, 2, (int64_t[]){DEMO_TOKENS, DEMO_EXPERTS});
-    const DLTensor out = sy_tensor(demo->mixed, SY_BF16, 2, (int64_t[]){DEMO_TOKENS, DEMO_HIDDEN});
-    const sy_moe_unpermute_args args = {.permuted_tokens = &rows,
-                                        .sorted_indices = &index,
-                                        .routing_map = &map,
-                                        .probs = &probs,
-                                        .tokens = &out};
+    const sy_moe_unpermute_args args = {.permuted_tokens =
+                                            MAT(demo->answers, SY_BF16, DEMO_ROWS, DEMO_HIDDEN),
+                                        .sorted_indices = VEC(demo->index, SY_I32, DEMO_ROWS),
+                                        .routing_map = MAT(demo->map, SY_BOOL, DEMO_TOKENS, DEMO_EXPERTS),
+                                        .probs = MAT(demo->probs, SY_F32, DEMO_TOKENS, DEMO_EXPERTS),
+                                        .tokens = MAT(demo->mixed, SY_BF16, DEMO_TOKENS, DEMO_HIDDEN)};
     const size_t moved = (size_t)(DEMO_ROWS + DEMO_TOKENS) * DEMO_HIDDEN * 2;
     const double small = 6.0 * DEMO_TOKENS * DEMO_EXPERTS + 4.0 * DEMO_ROWS;
     struct demo_step *const step = demo_measure(demo, "moe_unpermute", &args, (double)moved + small,

@@ -32,7 +32,7 @@ static uint16_t *head(struct demo *demo)
         return NULL;
     uint64_t seed = 11;
     for (int v = 0; v < DEMO_VOCAB; v++)
-        common[v] = (float)(8 - log(1 + bench_unit(&seed) * DEMO_VOCAB));
+        common[v] = (float)(8 - log(1 + random_unit(&seed) * DEMO_VOCAB));
     demo_fill(tokens, (size_t)DEMO_VOCAB * DEMO_FEATURES, 0.6f, 12);
     make_logits(demo, tokens, common, logits);
     return logits;
@@ -40,23 +40,17 @@ static uint16_t *head(struct demo *demo)
 
 /* ---- Expected results ---------------------------------------------------------------------------------- */
 
-/* The most likely tokens of a row, best first, by insertion; lower tokens first among equals. */
-static void most_likely(const uint16_t *logits, int32_t best[DEMO_SHOWN])
+/* The most likely tokens of a row, best first. */
+static void most_likely(const uint16_t *logits, int64_t best[DEMO_SHOWN])
 {
-    int n = 0;
-    for (int32_t i = 0; i < DEMO_VOCAB; i++) {
-        const float x = bf16_to_float(logits[i]);
-        if (n == DEMO_SHOWN && x <= bf16_to_float(logits[best[n - 1]]))
-            continue;
-        int at = n < DEMO_SHOWN ? n++ : n - 1;
-        for (; at > 0 && bf16_to_float(logits[best[at - 1]]) < x; at--)
-            best[at] = best[at - 1];
-        best[at] = i;
-    }
+    static double value[DEMO_VOCAB]; /* too large for a stack */
+    for (int i = 0; i < DEMO_VOCAB; i++)
+        value[i] = (double)bf16_to_float(logits[i]);
+    bench_best(value, DEMO_VOCAB, DEMO_SHOWN, best);
 }
 
 /* exp of a logit over the temperature, the best token's being 1. */
-static double mass(const uint16_t *logits, int32_t token, int32_t best)
+static double mass(const uint16_t *logits, int64_t token, int64_t best)
 {
     const double x = (double)bf16_to_float(logits[token]) - (double)bf16_to_float(logits[best]);
     return exp(x / (double)DEMO_TEMPERATURE);
@@ -65,7 +59,7 @@ static double mass(const uint16_t *logits, int32_t token, int32_t best)
 /* The picked token is a candidate, and the candidates are the shortest prefix of the best k that holds top-p of them. */
 static bool sample_is_right(const uint16_t *logits, int64_t kept, int64_t token)
 {
-    int32_t best[DEMO_SHOWN];
+    int64_t best[DEMO_SHOWN];
     most_likely(logits, best);
     double weight[DEMO_TOP_K], total = 0, sum = 0;
     for (int i = 0; i < DEMO_TOP_K; i++) {
@@ -113,23 +107,16 @@ void demo_sample(struct demo *demo)
     uint16_t *const logits = head(demo);
     if (!logits)
         return;
-    int64_t token[DEMO_TOKENS], k[] = {DEMO_TOP_K}, one[] = {1}, flat[] = {DEMO_TOKENS};
+    int64_t token[DEMO_TOKENS];
     int32_t kept[DEMO_TOKENS];
-    uint64_t key[] = {2024};
-    float p[] = {DEMO_TOP_P}, heat[] = {DEMO_TEMPERATURE};
-    const DLTensor x = sy_tensor(logits, SY_BF16, 2, (int64_t[]){DEMO_TOKENS, DEMO_VOCAB});
-    const DLTensor top_k = sy_tensor(k, SY_I64, 1, one), top_p = sy_tensor(p, SY_F32, 1, one);
-    const DLTensor temperature = sy_tensor(heat, SY_F32, 1, one), seed = sy_tensor(key, SY_U64, 1, one);
-    const DLTensor step_of = sy_tensor(demo->length, SY_I32, 1, flat);
-    const DLTensor out = sy_tensor(token, SY_I64, 1, flat), count = sy_tensor(kept, SY_I32, 1, flat);
-    const sy_sample_args args = {.logits = &x,
-                                 .top_k = &top_k,
-                                 .top_p = &top_p,
-                                 .temperature = &temperature,
-                                 .seed = &seed,
-                                 .offset = &step_of,
-                                 .token = &out,
-                                 .kept = &count};
+    const sy_sample_args args = {.logits = MAT(logits, SY_BF16, DEMO_TOKENS, DEMO_VOCAB),
+                                 .top_k = sy_number_i64(&(sy_view){0}, DEMO_TOP_K),
+                                 .top_p = sy_number_f32(&(sy_view){0}, DEMO_TOP_P),
+                                 .temperature = sy_number_f32(&(sy_view){0}, DEMO_TEMPERATURE),
+                                 .seed = sy_number_i64(&(sy_view){0}, 2024),
+                                 .offset = VEC(demo->length, SY_I32, DEMO_TOKENS),
+                                 .token = VEC(token, SY_I64, DEMO_TOKENS),
+                                 .kept = VEC(kept, SY_I32, DEMO_TOKENS)};
     const size_t bytes = (size_t)DEMO_TOKENS * DEMO_VOCAB * 2;
     struct demo_step *const step =
         demo_measure(demo, "sample", &args, (double)bytes, &(struct bench_work){.read_bytes = bytes});

@@ -87,9 +87,11 @@ int64_t bench_turn(uint64_t seed)
     return (int64_t)(seed % BENCH_SEEDS);
 }
 
-static void store_integer(const DLTensor *x, int64_t i, int64_t value)
+void bench_store_integer(const DLTensor *x, int64_t i, int64_t value)
 {
-    if (x->dtype.bits == 16)
+    if (x->dtype.bits == 8)
+        ((uint8_t *)x->data)[i] = (uint8_t)value;
+    else if (x->dtype.bits == 16)
         ((uint16_t *)x->data)[i] = (uint16_t)value;
     else if (x->dtype.bits == 32)
         ((int32_t *)x->data)[i] = (int32_t)value;
@@ -129,29 +131,21 @@ static int64_t skewed(double u, int64_t n)
 int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n)
 {
     uint64_t state = seed << 32 | (uint64_t)row;
-    const uint64_t first = bench_random(&state), step = bench_random(&state) | 1;
+    const uint64_t first = random_bits(&state), step = random_bits(&state) | 1;
     return (int64_t)((first + (uint64_t)j * step) % (uint64_t)n);
 }
 
-/* Each element by itself: i is its number, n and seed are those of the filler. */
-#define EACH(name, store, value) \
-    BENCH_FILLER(name) \
-    { \
-        for (int64_t i = 0; i < bench_count(x); i++) \
-            store(x, i, value); \
-    }
-
-EACH(fill_unit, bench_store, (float)((double)n / 100 * bench_unit(&seed)))
-EACH(fill_around_zero, bench_store, (float)bench_unit(&seed) - 0.5f)
-EACH(fill_normal, bench_store, (float)((double)n / 10 * bench_normal(&seed)))
-EACH(fill_hundredths, bench_store, (float)n / 100)
-EACH(fill_integer, store_integer, n)
-EACH(fill_in_order, store_integer, i % n)
-EACH(fill_steps, store_integer, i *n)
-EACH(fill_ids, store_integer, (int64_t)(bench_random(&seed) % (uint64_t)n))
-EACH(fill_different, store_integer, bench_different(seed, i / x->shape[1], i % x->shape[1], n))
-EACH(fill_skewed, store_integer, skewed(bench_unit(&seed), n))
-EACH(fill_next, store_integer, bench_distinct(bench_turn(seed) * bench_count(x) + i, n))
+BENCH_EACH(fill_unit, bench_store, (float)((double)n / 100 * random_unit(&seed)))
+BENCH_EACH(fill_around_zero, bench_store, (float)random_unit(&seed) - 0.5f)
+BENCH_EACH(fill_normal, bench_store, (float)((double)n / 10 * bench_normal(&seed)))
+BENCH_EACH(fill_hundredths, bench_store, (float)n / 100)
+BENCH_EACH(fill_integer, bench_store_integer, n)
+BENCH_EACH(fill_in_order, bench_store_integer, i % n)
+BENCH_EACH(fill_steps, bench_store_integer, i *n)
+BENCH_EACH(fill_ids, bench_store_integer, (int64_t)(random_bits(&seed) % (uint64_t)n))
+BENCH_EACH(fill_different, bench_store_integer, bench_different(seed, i / x->shape[1], i % x->shape[1], n))
+BENCH_EACH(fill_skewed, bench_store_integer, skewed(random_unit(&seed), n))
+BENCH_EACH(fill_next, bench_store_integer, bench_distinct(bench_turn(seed) * bench_count(x) + i, n))
 
 BENCH_FILLER(fill_shuffle)
 {
@@ -173,32 +167,31 @@ const DLTensor *bench_named(const struct bench_call *c, const char *name)
     return x;
 }
 
+/* Slot j of a token is its j-th expert. */
 BENCH_FILLER(fill_slot_rows)
 {
     const DLTensor *map = NULL;
     for (int i = 0; !map; i++)
         map = c->tensors[i].view.dtype.code == SY_BOOL.code ? &c->tensors[i].view : NULL;
-    bench_slots(x->data, map->data, map->shape[0], map->shape[1]);
+    const uint8_t *const routed = map->data;
+    const int64_t cells = bench_count(map), experts = map->shape[1];
+    int32_t next[1024] = {0}, row = 0, *index = x->data; /* most experts */
+    for (int64_t e = 0; e < experts; e++) {
+        next[e] = row;
+        for (int64_t cell = e; cell < cells; cell += experts)
+            row += routed[cell] != 0;
+    }
+    for (int64_t cell = 0; cell < cells; cell++)
+        if (routed[cell] != 0)
+            *index++ = next[cell % experts]++;
 }
 
 /* ---- Tensors ------------------------------------------------------------------------------------------- */
 
-static const DLTensor **field_of(const struct bench_call *c, const struct bench_tensor *t)
+/* The view is its first member. */
+static const struct bench_tensor *tensor_of(const DLTensor *view)
 {
-    return (const DLTensor **)(void *)((char *)c->args + t->offset);
-}
-
-static int number_of(const struct bench_call *c, const DLTensor *const *field)
-{
-    int i = 0;
-    while (field_of(c, &c->tensors[i]) != field)
-        i++;
-    return i;
-}
-
-static const struct bench_tensor *tensor_of(const struct bench_call *c, const DLTensor *const *field)
-{
-    return &c->tensors[number_of(c, field)];
+    return (const struct bench_tensor *)(const void *)view;
 }
 
 bool bench_fault(struct bench_call *c, const char *reason)
@@ -315,10 +308,10 @@ bool bench_out(struct bench_call *c, const DLTensor **field, enum bench_turns tu
     return bench_fault(c, "there is no such output");
 }
 
-bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *const *of, int64_t begin,
+bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *of, int64_t begin,
                    int64_t width)
 {
-    struct bench_tensor *const whole = &c->tensors[number_of(c, of)];
+    struct bench_tensor *const whole = &c->tensors[tensor_of(of) - c->tensors];
     const int rank = whole->view.ndim;
     struct bench_tensor *const t = add(c, field, whole->view.dtype, rank, whole->shape);
     const size_t skipped = (size_t)begin * (whole->view.dtype.bits / 8);
@@ -347,9 +340,11 @@ void *bench_scratch(struct bench_call *c, size_t bytes)
 /* Copies of so many bytes that the caches forget the first before it is used again. */
 static int64_t sets_of(const struct bench_call *c, size_t bytes)
 {
-    const size_t cold = BENCH_DEVICE_COLD, most = c->quick ? 2 : 2048; /* of a device */
-    if (c->device.device_type != kDLCUDA)
-        return bench_sets(bytes, c->quick);
+    const bool there = c->device.device_type == kDLCUDA;
+    /* With 4096 sets of a few KiB their pages are evicted from the TLB. */
+    const size_t cold = there ? BENCH_DEVICE_COLD : bench_cold_bytes(c->quick), most = !there     ? 4096
+                                                                                       : c->quick ? 2
+                                                                                                  : 2048;
     return (int64_t)(cold / (bytes + 1) < most ? cold / (bytes + 1) + 1 : most);
 }
 
@@ -395,6 +390,119 @@ static bool make_copies(struct bench_call *c)
     return true;
 }
 
+/* ---- Rows that may be codes with scales ------------------------------------------------------------------ */
+
+/* The format that a word of the case names. */
+static void find_format(struct bench_call *c)
+{
+    char word[32];
+    for (const char *at = c->shape; *at != '\0' && !c->format; at += *at == ' ') {
+        const int n = (int)strcspn(at, " ");
+        snprintf(word, sizeof word, "%.*s", n, at);
+        c->format = sy_row_format_named(word, &c->named) == SY_OK ? &c->named : NULL;
+        at += n;
+    }
+}
+
+int64_t bench_groups(const sy_row_format *format, int64_t hidden)
+{
+    return format->group > 0 ? hidden / format->group : 1;
+}
+
+DLDataType bench_scale_type(const sy_row_format *format)
+{
+    return format->scale_type.bits == 8 ? SY_U8 : SY_F32;
+}
+
+/* All but NaN. */
+BENCH_FILLER(fill_codes)
+{
+    unsigned char *const codes = x->data;
+    bench_fill_random(codes, bench_bytes(x), seed);
+    for (int64_t i = 0; i < bench_count(x); i++)
+        codes[i] = (codes[i] & 127) == 127 ? 0 : codes[i];
+}
+
+/* Bytes of 2^-7 to 2^0, or numbers. */
+BENCH_FILLER(fill_scales)
+{
+    for (int64_t i = 0; i < bench_count(x); i++)
+        if (x->dtype.bits == 8)
+            ((uint8_t *)x->data)[i] = (uint8_t)(120 + random_bits(&seed) % 8);
+        else
+            ((float *)x->data)[i] = ldexpf(1 + (float)random_unit(&seed), -7);
+}
+
+bool bench_rows(struct bench_call *c, const DLTensor **rows, const DLTensor **scales, int64_t n,
+                int64_t hidden)
+{
+    if (!c->format)
+        return bench_in(c, rows, SY_BF16, DIMS(n, hidden), BENCH_COPIES, fill_numbers, 0);
+    return bench_in(c, rows, SY_U8, DIMS(n, hidden), BENCH_COPIES, fill_codes, 0) &&
+           bench_in(c, scales, bench_scale_type(c->format), DIMS(n, bench_groups(c->format, hidden)),
+                    BENCH_COPIES, fill_scales, 0);
+}
+
+/* ---- Rows that are moved ------------------------------------------------------------------------------- */
+
+static size_t scale_bytes(const struct bench_call *c, int64_t hidden)
+{
+    return c->format ? (size_t)bench_groups(c->format, hidden) * (bench_scale_type(c->format).bits / 8) : 0;
+}
+
+size_t bench_moved_bytes(const struct bench_call *c, int64_t hidden)
+{
+    return (size_t)hidden * (c->format ? 1 : sizeof(uint16_t)) + scale_bytes(c, hidden);
+}
+
+struct bench_moved bench_moved(const struct bench_call *c, const DLTensor *tokens, void *scratch)
+{
+    const int64_t n = tokens->shape[0], hidden = tokens->shape[1];
+    struct bench_moved moved = {tokens->data, scratch, (size_t)hidden * sizeof(uint16_t),
+                                scale_bytes(c, hidden)};
+    if (c->format) {
+        unsigned char *const codes = (unsigned char *)scratch + (size_t)n * moved.scale_bytes;
+        bench_quantize(tokens, c->format, codes, scratch, n * bench_groups(c->format, hidden));
+        moved.rows = codes;
+        moved.row_bytes = (size_t)hidden;
+    }
+    return moved;
+}
+
+static void move(void *to, int64_t at, const unsigned char *from, int64_t t, size_t bytes)
+{
+    if (t < 0)
+        memset((char *)to + (size_t)at * bytes, 0, bytes);
+    else
+        memcpy((char *)to + (size_t)at * bytes, from + (size_t)t * bytes, bytes);
+}
+
+void bench_move(const struct bench_moved *from, int64_t t, const DLTensor *rows, const DLTensor *scales,
+                int64_t at)
+{
+    move(rows->data, at, from->rows, t, from->row_bytes);
+    if (from->scale_bytes > 0)
+        move(scales->data, at, from->scales, t, from->scale_bytes);
+}
+
+/* ---- Numbers of codes ---------------------------------------------------------------------------------- */
+
+float bench_code_value(bool i8, unsigned char code)
+{
+    const int exponent = code >> 3 & 15, fraction = code & 7;
+    const float size =
+        exponent == 0 ? ldexpf((float)fraction, -9) : ldexpf((float)(8 + fraction), exponent - 10);
+    return i8 ? (float)(code < 128 ? code : code - 256) : code & 128 ? -size : size;
+}
+
+float bench_decoded(const sy_row_format *format, const DLTensor *codes, const DLTensor *scales, int64_t i)
+{
+    const int64_t group = codes->shape[codes->ndim - 1] / scales->shape[scales->ndim - 1];
+    const float scale = scales->dtype.bits == 8 ? ldexpf(1, ((const uint8_t *)scales->data)[i / group] - 127)
+                                                : ((const float *)scales->data)[i / group];
+    return bench_code_value(format->q_type.code == kDLInt, ((const unsigned char *)codes->data)[i]) * scale;
+}
+
 /* ---- Measuring ----------------------------------------------------------------------------------------- */
 
 sy_status bench_run(struct bench_call *c, int64_t turn)
@@ -409,14 +517,14 @@ void bench_plain(struct bench_call *c, int64_t turn)
     c->bench->plain(c);
 }
 
-const void *bench_got(const struct bench_call *c, const DLTensor *const *field)
+const void *bench_got(const DLTensor *output)
 {
-    return tensor_of(c, field)->data;
+    return tensor_of(output)->data;
 }
 
-const void *bench_want(const struct bench_call *c, const DLTensor *const *field)
+const void *bench_want(const DLTensor *output)
 {
-    return tensor_of(c, field)->plain;
+    return tensor_of(output)->plain;
 }
 
 /* A tensor beside the argument struct has no name there. */
@@ -521,7 +629,7 @@ void bench_described(struct bench *bench, const struct bench_op *op, const char 
         report_absent(bench, c.op, shape);
         return;
     }
-    bench_find_format(&c);
+    find_format(&c);
     op->make(&c);
     c.bytes = c.bytes > 0 ? c.bytes : bench_work_bytes(&c.limit);
     if (!bench_can(bench, c.op)) {
@@ -532,8 +640,6 @@ void bench_described(struct bench *bench, const struct bench_op *op, const char 
     bench->cases++;
     if (c.fault[0] != '\0' || (!bench->check && !make_copies(&c)))
         report_failure(bench, op->name, shape, c.fault);
-    else if (bench->device.tools)
-        bench_measure_there(bench, &c);
     else
         bench_measure(bench, &c);
     release(&c);

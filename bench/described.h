@@ -36,10 +36,21 @@ typedef void bench_filler(const struct bench_call *c, const DLTensor *x, int64_t
     void name(const struct bench_call *c BENCH_UNUSED, const DLTensor *x, int64_t n BENCH_UNUSED, \
               uint64_t seed BENCH_UNUSED)
 
+/* A filler of each element by itself: i is its number, c, x, n and seed are those of the filler. */
+#define BENCH_EACH(name, store, value) \
+    BENCH_FILLER(name) \
+    { \
+        for (int64_t i = 0; i < bench_count(x); i++) \
+            store(x, i, value); \
+    }
+
+/* The same for one file. */
+#define BENCH_OWN(name, store, value) static BENCH_EACH(name, store, value)
+
 enum { BENCH_ARGS_BYTES = 1024, BENCH_TENSORS = 24 };
 
 struct bench_tensor {
-    DLTensor view; /* that of the present turn */
+    DLTensor view; /* that of the present turn, to which its field of the argument struct points */
     int64_t shape[4], strides[4];
     size_t offset;        /* of its pointer in the argument struct */
     unsigned char *data;  /* copies, `step` bytes apart */
@@ -98,7 +109,7 @@ bool bench_room(struct bench_call *c, const DLTensor **field, DLDataType type, i
                 enum bench_turns turns);
 
 /* A part of the rows of `of`, which was made before with BENCH_ONCE: columns [begin, begin + width). */
-bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *const *of, int64_t begin,
+bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor *of, int64_t begin,
                    int64_t width);
 bool bench_fault(struct bench_call *c, const char *reason); /* the case is reported as failed; false */
 void *bench_scratch(struct bench_call *c, size_t bytes);    /* zero; NULL after a fault */
@@ -109,8 +120,7 @@ int64_t bench_count(const DLTensor *x);
 size_t bench_bytes(const DLTensor *x);          /* NULL: 0 */
 float bench_load(const DLTensor *x, int64_t i); /* f32, f16, bf16 */
 
-/* Rows in the case's format: codes with their scales, or bf16. The first sets the format. */
-void bench_find_format(struct bench_call *c);
+/* Rows in the case's format: codes with their scales, or bf16. */
 bool bench_rows(struct bench_call *c, const DLTensor **rows, const DLTensor **scales, int64_t n,
                 int64_t hidden);
 int64_t bench_groups(const sy_row_format *format, int64_t hidden); /* scales of a row */
@@ -139,6 +149,7 @@ unsigned char bench_e4m3(float y);
 void bench_quantize(const DLTensor *input, const sy_row_format *f, unsigned char *codes, void *scales,
                     int64_t n_groups);
 void bench_store(const DLTensor *x, int64_t i, float value);
+void bench_store_integer(const DLTensor *x, int64_t i, int64_t value);
 
 const DLTensor *bench_named(const struct bench_call *c, const char *name); /* a field of the operator */
 int64_t bench_turn(uint64_t seed);                                         /* the turn a seed is of */
@@ -148,8 +159,8 @@ int64_t bench_distinct(int64_t i, int64_t n); /* 0 .. n-1 in an irregular order,
 int64_t bench_different(uint64_t seed, int64_t row, int64_t j, int64_t n);
 
 /* After turn 0: what the operator and what the plain loop made of an output. */
-const void *bench_got(const struct bench_call *c, const DLTensor *const *field);
-const void *bench_want(const struct bench_call *c, const DLTensor *const *field);
+const void *bench_got(const DLTensor *output);
+const void *bench_want(const DLTensor *output);
 
 bench_filler fill_bits, /* random */
     fill_numbers,       /* bf16 of either sign, 2^-1 up to 2 */
@@ -169,6 +180,26 @@ bench_filler fill_bits, /* random */
     fill_codes,         /* of e4m3 and int8 */
     fill_scales,        /* of codes, bytes or f32 */
     fill_slot_rows; /* the row that moe_permute gives each slot of the call's map, which was made before */
+
+/* ---- Families of operators: moe_rows.c, moe_slots.c ---------------------------------------------------- */
+
+/* The routing of T tokens, K of E experts each, and [T*K,H] rows. */
+void rows_make(struct bench_call *c, const DLTensor **map, const DLTensor **index, const DLTensor **permuted);
+size_t rows_bytes(const struct bench_call *c); /* of all permuted rows and tokens */
+
+/* Token by token, row by row, element by element: the definition, written down. The scratch holds H floats. scales NULL: rows are
+   numbers, else codes of the case's format. */
+void rows_plain_sum(const struct bench_call *c, const DLTensor *permuted, const DLTensor *scales,
+                    const DLTensor *probs, const DLTensor *tokens);
+
+/* k choices of S samples, and the slots of E experts with C each: [k,S], [k,S], [E*C,H]. More than one choice: E is a
+   power of two. Returns how many choices have a slot; 0 after a fault. */
+int64_t slots_make(struct bench_call *c, const DLTensor **indices, const DLTensor **locations,
+                   const DLTensor **slots);
+
+/* The row of [E*C,H] that choice `at` of [k,S] has, or -1. */
+int64_t slots_row(const DLTensor *indices, const DLTensor *locations, int64_t at, int64_t capacity);
+size_t slots_row_bytes(const struct bench_call *c);
 
 /* ---- For the measurement ------------------------------------------------------------------------------- */
 

@@ -51,8 +51,8 @@ static void add_caches(struct bench_call *c, const DLTensor **first, int64_t blo
         return;
     }
     add_cache(c, &b->pool, DIMS(blocks, size, LATENT + ROPE));
-    bench_columns(c, first, &b->pool, 0, LATENT);
-    bench_columns(c, &b->plane.cache, &b->pool, LATENT, ROPE);
+    bench_columns(c, first, b->pool, 0, LATENT);
+    bench_columns(c, &b->plane.cache, b->pool, LATENT, ROPE);
 }
 
 static void add_rows(struct bench_call *c, const DLTensor **field, int rank, const int64_t *shape)

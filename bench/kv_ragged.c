@@ -19,11 +19,7 @@ static const char *const shapes[] = {
 };
 
 /* About the last n of 2*n tokens, at different places of a page. */
-static BENCH_FILLER(fill_starts)
-{
-    for (int64_t b = 0; b < x->shape[0]; b++)
-        ((int32_t *)x->data)[b] = (int32_t)(n - 1 - b * 7 % bench_size(c, "S=") % n);
-}
+BENCH_OWN(fill_starts, bench_store_integer, n - 1 - i * 7 % bench_size(c, "S=") % n)
 
 /* The blocks of all sequences are shuffled in the pool, as they are after an engine has run for a while. */
 static void make(struct bench_call *c)

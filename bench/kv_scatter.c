@@ -27,13 +27,12 @@ static const char *const there[] = {
 };
 
 /* Distinct slots by whole blocks; the order goes on from turn to turn. */
-static BENCH_FILLER(fill_next_blocks)
+static int64_t slot_of(int64_t at, int64_t n)
 {
-    for (int64_t i = 0; i < x->shape[0]; i++) {
-        const int64_t at = bench_turn(seed) * x->shape[0] + i;
-        ((int32_t *)x->data)[i] = (int32_t)(bench_distinct(at / BLOCK, n / BLOCK) * BLOCK + at % BLOCK);
-    }
+    return bench_distinct(at / BLOCK, n / BLOCK) * BLOCK + at % BLOCK;
 }
+
+BENCH_OWN(fill_next_blocks, bench_store_integer, slot_of(bench_turn(seed) * bench_count(x) + i, n))
 
 static void make(struct bench_call *c)
 {

@@ -15,18 +15,14 @@ static const char *const shapes[] = {
 };
 
 /* The tokens of one sequence after the other, n of each ... */
-static BENCH_FILLER(fill_sequences)
-{
-    for (int64_t i = 0; i < x->shape[0]; i++)
-        ((int32_t *)x->data)[i] = (int32_t)(i / n);
-}
+BENCH_OWN(fill_sequences, bench_store_integer, i / n)
 
 /* ... from anywhere in it. */
 static BENCH_FILLER(fill_positions)
 {
     int32_t *const position = x->data;
     for (int64_t i = 0; i < x->shape[0]; i++)
-        position[i] = i % n > 0 ? (position[i - 1] + 1) % TOKENS : (int32_t)(bench_random(&seed) % TOKENS);
+        position[i] = i % n > 0 ? (position[i - 1] + 1) % TOKENS : (int32_t)(random_bits(&seed) % TOKENS);
 }
 
 static void make(struct bench_call *c)

@@ -6,13 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-int64_t bench_sets(size_t bytes_of_one, bool quick)
-{
-    enum { MOST = 4096 }; /* for sets of a few KiB: with so many, their pages are evicted from the TLB */
-    const size_t sets = bench_cold_bytes(quick) / (bytes_of_one + 1) + 1;
-    return sets > MOST ? MOST : (int64_t)sets;
-}
-
 /* ---- Threads ------------------------------------------------------------------------------------------- */
 
 struct span {

@@ -16,11 +16,7 @@ static const char *const shapes[] = {
 };
 
 /* n experts on each device. */
-static BENCH_FILLER(fill_mapping)
-{
-    for (int64_t e = 0; e < x->shape[0]; e++)
-        ((uint16_t *)x->data)[e * x->shape[1] + e / n] = 1;
-}
+BENCH_OWN(fill_mapping, bench_store_integer, i % x->shape[1] == i / x->shape[1] / n)
 
 /* The scratch: the row of each choice, [T,K], -1 where its expert is on another device. This one has the first. */
 static int64_t number_rows(const DLTensor *choices, int64_t n_local, int32_t *row)

@@ -4,7 +4,7 @@
  */
 #define _XOPEN_SOURCE 700 /* sysconf names, gmtime_r */
 
-#include "machine.h"
+#include "bench.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * moe_combine. Must move: the rows of all valid choices read, one row per sample written, 12 bytes of gate,
  * expert and slot per choice. The limit copies as many bytes of rows, read and written together.
  */
-#include "moe_slots.h"
+#include "described.h"
 
 static const char *const shapes[] = {
     "f32 k=1 S=18432 C=11520 H=512 E=2",
@@ -53,7 +53,7 @@ static const char *check(const struct bench_call *c)
 {
     const sy_moe_combine_args *const a = c->args;
     DLTensor want = *a->output;
-    want.data = (void *)bench_want(c, &a->output);
+    want.data = (void *)bench_want(a->output);
     for (int64_t i = 0; i < bench_count(a->output); i++)
         if (bench_load(a->output, i) != bench_load(&want, i))
             return "output differs from the plain loop";

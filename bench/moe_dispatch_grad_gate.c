@@ -2,7 +2,7 @@
  * moe_dispatch_grad_gate. Must read: the rows of all valid choices, the row of every sample, 8 bytes of expert and
  * slot per choice. The limit reads the rows.
  */
-#include "moe_slots.h"
+#include "described.h"
 
 #include <math.h>
 

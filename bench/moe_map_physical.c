@@ -11,13 +11,7 @@ static const char *const shapes[] = {
 };
 
 /* R replicas of every expert, those of one expert far apart. */
-static BENCH_FILLER(fill_replicas)
-{
-    int32_t *const table = x->data;
-    const int64_t experts = x->shape[0], replicas = x->shape[1];
-    for (int64_t i = 0; i < experts * replicas; i++)
-        table[i] = (int32_t)(i % replicas * experts + i / replicas);
-}
+BENCH_OWN(fill_replicas, bench_store_integer, i % x->shape[1] * x->shape[0] + i / x->shape[1])
 
 static void make(struct bench_call *c)
 {

@@ -3,7 +3,7 @@
  * map read twice, indices and the gradients of row probs read, those of all probs written. The limit is a copy that
  * moves as many row bytes.
  */
-#include "moe_rows.h"
+#include "described.h"
 
 static const char *const shapes[] = {
     "bf16 T=4096 E=64 K=8 H=2048",

@@ -15,12 +15,7 @@ static const char *const shapes[] = {
 
 enum { MOST = 512 }; /* physical experts */
 
-static BENCH_FILLER(fill_loads)
-{
-    int64_t *const loads = x->data;
-    for (int64_t i = 0; i < bench_count(x); i++)
-        loads[i] = (i * 7919 + 13) % 1009 * 1000;
-}
+BENCH_OWN(fill_loads, bench_store_integer, (i * 7919 + 13) % 1009 * 1000)
 
 static void make(struct bench_call *c)
 {

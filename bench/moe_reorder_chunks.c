@@ -20,7 +20,7 @@ static BENCH_FILLER(fill_counts)
 {
     int32_t *const counts = x->data;
     for (int64_t i = 0; i < n; i++)
-        counts[bench_random(&seed) % (uint64_t)bench_count(x)]++;
+        counts[random_bits(&seed) % (uint64_t)bench_count(x)]++;
 }
 
 static void make(struct bench_call *c)

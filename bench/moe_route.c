@@ -7,7 +7,6 @@
 #include "described.h"
 
 #include <math.h>
-#include <string.h>
 
 enum { MOST_EXPERTS = 512, MOST_K = 16 };
 
@@ -74,21 +73,6 @@ static void make(struct bench_call *c)
 
 /* ---- The plain loop ------------------------------------------------------------------------------------ */
 
-/* The best n of at least n, in order, by insertion. */
-static void best_of(const double *value, int64_t count, int64_t n, int64_t *best)
-{
-    int64_t found = 0;
-    memset(best, 0, (size_t)n * sizeof *best);
-    for (int64_t i = 0; i < count; i++) {
-        if (found == n && value[i] <= value[best[n - 1]])
-            continue;
-        int64_t at = found < n ? found++ : n - 1;
-        for (; at > 0 && value[best[at - 1]] < value[i]; at--)
-            best[at] = best[at - 1];
-        best[at] = i;
-    }
-}
-
 static void plain_scores(const sy_moe_route_args *a, int64_t experts, struct plain_row *row)
 {
     double max = row->x[0], sum = 0;
@@ -113,10 +97,10 @@ static void plain_groups(const sy_moe_route_args *a, int64_t size, double *value
     int64_t best[MOST_EXPERTS] = {0};
     bool stays[MOST_EXPERTS] = {false};
     for (int64_t g = 0; g < a->groups; g++) {
-        best_of(value + g * size, size, 2, best);
+        bench_best(value + g * size, size, 2, best);
         worth[g] = value[g * size + best[0]] + value[g * size + best[1]];
     }
-    best_of(worth, a->groups, a->top_groups, best);
+    bench_best(worth, a->groups, a->top_groups, best);
     for (int64_t i = 0; i < a->top_groups; i++)
         stays[best[i]] = true;
     for (int64_t g = 0; g < a->groups; g++)
@@ -138,7 +122,7 @@ static struct plain_row *plain_token(const struct bench_call *c, int64_t t)
     if (a->groups > 0)
         plain_groups(a, experts / a->groups, row->value);
     if (a->ids_in == NULL)
-        best_of(row->value, experts, a->k, row->best);
+        bench_best(row->value, experts, a->k, row->best);
     for (int64_t j = 0; a->ids_in != NULL && j < a->k; j++)
         row->best[j] = ((const int32_t *)a->ids_in->data)[t * a->k + j];
     for (int64_t j = 0; j < a->k; j++) {

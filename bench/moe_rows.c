@@ -1,7 +1,7 @@
 /*
- * See moe_rows.h.
+ * Permuted bf16 rows, f32 probs and the routing they belong to, for the inverse of moe_permute and the gradients.
  */
-#include "moe_rows.h"
+#include "described.h"
 
 #include <string.h>
 

@@ -1,15 +1,11 @@
 /*
- * See moe_slots.h.
+ * Samples, their choices and expert slots, for the operators that bring rows back from slots: routed as moe_locations
+ * would.
  */
-#include "moe_slots.h"
+#include "described.h"
 
 /* Different experts for the choices of a sample. */
-static BENCH_FILLER(fill_choices)
-{
-    const int64_t samples = x->shape[1];
-    for (int64_t at = 0; at < bench_count(x); at++)
-        ((int32_t *)x->data)[at] = (int32_t)bench_different(seed, at % samples, at / samples, n);
-}
+BENCH_OWN(fill_choices, bench_store_integer, bench_different(seed, i % x->shape[1], i / x->shape[1], n))
 
 /* Each at the next free slot; where the samples are few, at any slot, so that the turns do not meet in the same ones. */
 static BENCH_FILLER(fill_locations)
@@ -19,7 +15,7 @@ static BENCH_FILLER(fill_locations)
     int32_t used[256] = {0}, *const locations = x->data;
     for (int64_t at = 0; at < bench_count(x); at++) {
         const int32_t next = used[indices[at]]++;
-        locations[at] = sparse ? (int32_t)(bench_random(&seed) % (uint64_t)n) : next;
+        locations[at] = sparse ? (int32_t)(random_bits(&seed) % (uint64_t)n) : next;
     }
 }
 

@@ -2,7 +2,7 @@
  * moe_unpermute, packed, bf16 rows and f32 probs. Must move: the K rows of each token read, the token written,
  * the map read twice, indices and weights read. The limit is a copy that moves as many row bytes. A format: rows are codes.
  */
-#include "moe_rows.h"
+#include "described.h"
 
 static const char *const shapes[] = {
     "bf16 T=4096 E=64 K=8 H=2048",

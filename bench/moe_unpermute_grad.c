@@ -3,7 +3,7 @@
  * unpermuted read, the gradients of K rows written, the map read twice, indices and weights read, gradients of probs
  * written. Plain, without probs: only the rows written. The limit is a copy that moves as many row bytes.
  */
-#include "moe_rows.h"
+#include "described.h"
 
 static const char *const shapes[] = {
     "bf16 T=4096 E=64 K=8 H=2048",

@@ -3,7 +3,7 @@
  * This process waits and does nothing meanwhile. An error there leaves the peers out and
  * is reported in a note; it never fails the run.
  */
-#include "peers.h"
+#include "report.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "report.h"
 
 extern char **environ;
 
@@ -80,7 +79,7 @@ static void last_line(FILE *file, char *text, size_t bytes)
 }
 
 /* Files instead of pipes: neither side waits for the other to read. False after a note. */
-static bool run_python(struct bench *bench, const struct bench_op *op, FILE *in, FILE *out, FILE *err)
+static bool run_python(struct bench *bench, const struct bench_op *op, FILE *const files[3])
 {
     char name[] = "-c", *const arguments[] = {(char *)peers_interpreter(), name, (char *)bench_peers_py,
                                               NULL};
@@ -88,11 +87,8 @@ static bool run_python(struct bench *bench, const struct bench_op *op, FILE *in,
     pid_t child = 0;
     int status = 0, fault = posix_spawn_file_actions_init(&actions);
     if (fault == 0) {
-        fault = posix_spawn_file_actions_adddup2(&actions, fileno(in), STDIN_FILENO);
-        if (fault == 0)
-            fault = posix_spawn_file_actions_adddup2(&actions, fileno(out), STDOUT_FILENO);
-        if (fault == 0)
-            fault = posix_spawn_file_actions_adddup2(&actions, fileno(err), STDERR_FILENO);
+        for (int i = 0; i < 3 && fault == 0; i++)
+            fault = posix_spawn_file_actions_adddup2(&actions, fileno(files[i]), i);
         if (fault == 0)
             fault = posix_spawnp(&child, peers_interpreter(), &actions, NULL, arguments, environ);
         posix_spawn_file_actions_destroy(&actions);
@@ -106,7 +102,7 @@ static bool run_python(struct bench *bench, const struct bench_op *op, FILE *in,
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return true;
     char complaint[160];
-    last_line(err, complaint, sizeof complaint);
+    last_line(files[STDERR_FILENO], complaint, sizeof complaint);
     report_note(bench, "peers of %s: %s failed (%s), left out", op->name, peers_interpreter(),
                 complaint[0] != '\0' ? complaint : "without a word");
     return false;
@@ -196,21 +192,18 @@ static void read_answer(struct bench *bench, const struct bench_op *op, bool war
 
 static void run_peers(struct bench *bench, const struct bench_op *op, bool warm)
 {
-    FILE *const in = tmpfile(), *const out = tmpfile(), *const err = tmpfile();
+    FILE *const files[] = {tmpfile(), tmpfile(), tmpfile()}; /* standard input, output, errors */
     report_progress(bench, "peers of %s, by %s ...", op->name, peers_interpreter());
-    if (!in || !out || !err) {
+    if (!files[0] || !files[1] || !files[2]) {
         report_note(bench, "peers: no temporary file can be made, left out");
     } else {
-        write_request(bench, op, warm, in);
-        if (run_python(bench, op, in, out, err))
-            read_answer(bench, op, warm, out);
+        write_request(bench, op, warm, files[STDIN_FILENO]);
+        if (run_python(bench, op, files))
+            read_answer(bench, op, warm, files[STDOUT_FILENO]);
     }
-    if (in)
-        fclose(in);
-    if (out)
-        fclose(out);
-    if (err)
-        fclose(err);
+    for (int i = 0; i < 3; i++)
+        if (files[i])
+            fclose(files[i]);
 }
 
 void peers_run(struct bench *bench, const struct bench_op *op)

@@ -177,6 +177,14 @@ def paged(case, seed=3):
     return table, asked, rows
 
 
+def paged_turns(case, cold, array):
+    """The same as arrays, with other positions every time, so that the rows are cold too; the rows are those of the first."""
+    table, asked, rows = paged(case)
+    step = 0 if case["k"] == case["tokens"] else 7919
+    turns = range(sets_of(2 * case["row_elements"] * len(rows), cold))
+    return array(table), [(array(asked) + step * i) % case["tokens"] for i in turns], rows
+
+
 # ---- PyTorch -----------------------------------------------------------------------------------------------------
 
 
@@ -251,15 +259,10 @@ def torch_dispatch(torch, case, cold):
 
 
 def torch_gather(torch, case, cold):
-    table, asked, rows = paged(case)
-    elements, block = case["row_elements"], case["block"]
-    table, asked = torch.tensor(table), torch.tensor(asked)
-    n = sets_of(2 * elements * len(rows), cold)
+    table, positions, rows = paged_turns(case, cold, torch.tensor)
+    elements, block, n = case["row_elements"], case["block"], len(positions)
     cache = torch.randn(case["sequences"] * case["tokens"], elements).to(torch.bfloat16)
     y = [torch.ones(len(rows), elements, dtype=torch.bfloat16) for _ in range(n)]
-    # Other positions every time, so that the rows are cold too.
-    positions = [asked if i == 0 or case["k"] == case["tokens"] else (asked + 7919 * i) % case["tokens"]
-                 for i in range(n)]
 
     def row_ids(i):
         at = positions[i % n]
@@ -388,6 +391,18 @@ def torch_logits(torch, case, cold):
     return [first] + [first.roll(977 * i, 1) for i in range(1, n)]
 
 
+def is_candidate(case, logits):
+    """A check that every token has at least the logit of the last candidate."""
+    last = 1 if case["noise"] == "greedy" else case["top_k"] or case["vocab"]
+
+    def check(result):
+        picked = logits.gather(1, result.long().view(-1, 1)).float().view(-1).tolist()
+        for row, value in zip(logits[:2].float().tolist(), picked):
+            right(value >= sorted(row, reverse=True)[last - 1])
+
+    return check
+
+
 def torch_race(torch, probs, out=None):
     """One token per row with its probability: the largest of prob / exponential noise."""
     noise = torch.empty_like(probs) if out is None else out
@@ -453,17 +468,9 @@ def torch_sample(torch, case, cold):
     if case["noise"] == "q" or case["masked"]:  # the same forms with other inputs: not timed again
         return
     x = torch_logits(torch, case, cold)
-    n, k = len(x), case["top_k"]
+    n, k, check = len(x), case["top_k"], is_candidate(case, x[0])
     token = torch.ones(case["batch"], dtype=torch.int64)
     probs, noise = (torch.ones(case["batch"], case["vocab"]) for _ in range(2))
-
-    def check(result):
-        """Every token has at least the logit of the last candidate."""
-        picked = x[0].gather(1, result.view(-1, 1)).float().view(-1).tolist()
-        last = {"greedy": 1, "draw": k or case["vocab"]}[case["noise"]]
-        for row, value in zip(x[0][:2].float().tolist(), picked):
-            right(value >= sorted(row, reverse=True)[last - 1])
-
     if case["noise"] == "greedy":
         yield "argmax", lambda i: x[i % n].argmax(-1), lambda i: torch.argmax(x[i % n], -1, out=token), check
         return
@@ -484,15 +491,9 @@ def flashinfer_sample(flashinfer, case, cold):
     """Its draws differ from ours: checked is that every token is a candidate, as for PyTorch."""
     torch = importlib.import_module("torch")
     x, k, p = torch_logits(torch, case, cold), case["top_k"], case["top_p"]
-    n, draw = len(x), flashinfer.sampling
+    n, draw, check = len(x), flashinfer.sampling, is_candidate(case, x[0])
     if case["noise"] != "draw" or case["masked"]:
         return
-
-    def check(result):
-        picked = x[0].gather(1, result.long().view(-1, 1)).float().view(-1).tolist()
-        for row, value in zip(x[0][:2].float().tolist(), picked):
-            right(value >= sorted(row, reverse=True)[(k or case["vocab"]) - 1])
-
     if k > 0:
         yield "from logits", lambda i: draw.top_k_top_p_sampling_from_logits(x[i % n], k, p or 1.0), None, check
     elif p > 0:
@@ -536,14 +537,10 @@ def numpy_permute(numpy, case, cold):
 
 
 def numpy_gather(numpy, case, cold):
-    table, asked, rows = paged(case)
-    elements, block = case["row_elements"], case["block"]
-    table, asked = numpy.array(table), numpy.array(asked)
-    n = sets_of(2 * elements * len(rows), cold)
+    table, positions, rows = paged_turns(case, cold, numpy.array)
+    elements, block, n = case["row_elements"], case["block"], len(positions)
     cache = numpy_rows(numpy, case["sequences"] * case["tokens"], elements, 1)[0]
     y = numpy_rows(numpy, len(rows), elements, n)
-    positions = [asked if i == 0 or case["k"] == case["tokens"] else (asked + 7919 * i) % case["tokens"]
-                 for i in range(n)]
 
     def row_ids(i):
         at = positions[i % n]

@@ -6,7 +6,6 @@
 #define SWITCHYARD_BENCH_REPORT_H
 
 #include "described.h"
-#include "peers.h"
 
 /* Seconds, medians; spread is the distance of the quartiles as a share of the median. On a device there is no plain loop;
    each turn replays a graph of `calls`. */
@@ -14,6 +13,15 @@ struct bench_times {
     double run, spread, limit, plain;
     int turns, calls;
     bool warm;
+};
+
+/* One form of a peer at one shape. */
+struct peer_result {
+    const char *op, *shape;
+    char peer[24], version[32], form[64];
+    bool warm;
+    double seconds, spread, times_slower; /* the last: than the operator */
+    int turns;
 };
 
 struct report_format {
@@ -59,5 +67,19 @@ void report_print_peers(const struct bench *bench);   /* "peers, on 2 threads (n
 struct bench_text
 report_ratio(double times_slower); /* of a peer: the operator is "3.1 x faster", "1.2 x slower" */
 void report_print_count(const struct bench *bench); /* "24 cases checked against a plain loop, 0 wrong"   */
+
+/* ---- The same work by PyTorch and NumPy, run by the machine's Python: peers.c ----------------------------- */
+
+/* bench/peers.py, embedded by the build, so that it works from anywhere. */
+extern const char bench_peers_py[];
+
+/* The interpreter: SWITCHYARD_PYTHON, else PYTHON, else python3. */
+const char *peers_interpreter(void);
+
+/*
+ * Runs the timed cases of an operator with the peers, and reports their times. An operator without peers is skipped; a
+ * missing interpreter or library is a note in the report.
+ */
+void peers_run(struct bench *bench, const struct bench_op *op);
 
 #endif

@@ -80,12 +80,18 @@ static void put_times(struct bench *bench, const struct bench_call *subject, con
     }
 }
 
-static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
+static struct emit *begin_row(struct bench *bench, const char *op, const char *shape)
 {
     struct emit *const json = &bench->json;
     emit_begin(json, NULL, '{');
-    emit_string(json, "op", subject->op->name);
-    emit_string(json, "shape", subject->shape);
+    emit_string(json, "op", op);
+    emit_string(json, "shape", shape);
+    return json;
+}
+
+static void row(struct bench *bench, const struct bench_call *subject, const struct bench_times *times)
+{
+    struct emit *const json = begin_row(bench, subject->op->name, subject->shape);
     if (times)
         emit_string(json, "buffers", times->warm ? "warm" : "cold");
     emit_bool(json, "checked", true);
@@ -96,20 +102,14 @@ static void row(struct bench *bench, const struct bench_call *subject, const str
 
 static void absent(struct bench *bench, const sy_op_info *op, const char *shape)
 {
-    struct emit *const json = &bench->json;
-    emit_begin(json, NULL, '{');
-    emit_string(json, "op", op->name);
-    emit_string(json, "shape", shape);
+    struct emit *const json = begin_row(bench, op->name, shape);
     emit_bool(json, "on_device", false);
     emit_end(json, '}');
 }
 
 static void failure(struct bench *bench, const char *op, const char *shape, const char *reason)
 {
-    struct emit *const json = &bench->json;
-    emit_begin(json, NULL, '{');
-    emit_string(json, "op", op);
-    emit_string(json, "shape", shape);
+    struct emit *const json = begin_row(bench, op, shape);
     emit_bool(json, "checked", false);
     emit_string(json, "reason", reason);
     emit_end(json, '}');
@@ -125,10 +125,7 @@ static void peers(struct bench *bench)
 
 static void peer(struct bench *bench, const struct peer_result *result)
 {
-    struct emit *const json = &bench->json;
-    emit_begin(json, NULL, '{');
-    emit_string(json, "op", result->op);
-    emit_string(json, "shape", result->shape);
+    struct emit *const json = begin_row(bench, result->op, result->shape);
     emit_string(json, "buffers", result->warm ? "warm" : "cold");
     emit_string(json, "peer", result->peer);
     emit_string(json, "version", result->version);

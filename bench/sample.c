@@ -6,7 +6,7 @@
  * and the ties of constrained decoding: all equal, and two values. Filters mean a draw unless something else is said.
  * top=20: with the 20 most likely tokens and the rank of the picked one.
  */
-#include "sample.h"
+#include "described.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -96,6 +96,34 @@ static const char *const there[] = {
     "bf16 [256,131072] k=50 final top=20",
 };
 
+enum { SEED = 42 };
+
+struct candidate {
+    float logit;
+    int32_t token;
+};
+
+/* The results that the plain loop accepts: a range, of length one except near a boundary. */
+struct answer {
+    int64_t token_low, token_high;
+    int64_t kept_low, kept_high;
+};
+
+/* The arguments, and beside them what the plain loop and the check need. */
+struct block {
+    sy_sample_args args;
+    const DLTensor *kept, *flags; /* [B] of the call that is checked */
+    const DLTensor *instead;      /* [B,V] overrides by token, NaN where there is none; or NULL */
+    int64_t batch, vocab, top_k;  /* 0: off, as the next two */
+    double top_p, min_p;
+    const void *logits; /* those of the turn, f32 or bf16 */
+    bool wide;
+    struct answer *answers;
+    struct candidate *list;   /* [V] */
+    double *ranked, *weights; /* [V], by place in the list, and by token: 0 where it is no candidate */
+    int64_t *alone;           /* [B] tokens of the call without the count of the kept */
+};
+
 static bool says_peaks(const char *shape)
 {
     static const char *const others[] = {"flat", "long tail", "Zipf", "normal", "equal", "two values"};
@@ -124,18 +152,18 @@ static void make_row(const struct bench_call *c, const DLTensor *x, int64_t firs
                two = bench_says(c->shape, "two values"), peaks = says_peaks(c->shape);
     const int64_t vocab = x->shape[1];
     for (int64_t i = 0; i < vocab; i++) {
-        const double rank = bench_unit(seed) * (double)vocab, noise = bench_normal(seed);
+        const double rank = random_unit(seed) * (double)vocab, noise = bench_normal(seed);
         double value = (peaks ? 2.5 : flat ? 1 : 2) * noise;
         if (tail)
             value = 12 - 1.5 * log(1 + rank) + 0.5 * noise;
         else if (zipf)
-            value = 10 - 1.1 * log(1 + rank) - log(-log(1 - bench_unit(seed) * 0.999999));
+            value = 10 - 1.1 * log(1 + rank) - log(-log(1 - random_unit(seed) * 0.999999));
         else if (equal || two)
             value = equal ? 1.25 : noise < 0 ? -3 : 0.5;
         bench_store(x, first + i, (float)value);
     }
     for (int64_t r = 0; r < PEAKS && peaks; r++)
-        bench_store(x, first + (int64_t)(bench_unit(seed) * (double)vocab),
+        bench_store(x, first + (int64_t)(random_unit(seed) * (double)vocab),
                     (float)(20 - 1.5 * log(1 + (double)r)));
 }
 
@@ -146,7 +174,7 @@ static BENCH_FILLER(fill_logits)
     const sy_sample_args *const a = c->args;
     const int64_t batch = x->shape[0], vocab = x->shape[1];
     const size_t row_bytes = bench_bytes(x) / (size_t)batch;
-    const char *const made = bench_got(c, &a->logits);
+    const char *const made = bench_got(a->logits);
     uint64_t state = 31;
     for (int64_t b = 0; b < batch; b++) {
         char *const row = (char *)x->data + (size_t)b * row_bytes;
@@ -163,18 +191,14 @@ static BENCH_FILLER(fill_logits)
 }
 
 /* Exponential noise: the token of the largest prob / noise is drawn with its probability. */
-static BENCH_FILLER(fill_exponential)
-{
-    for (int64_t i = 0; i < bench_count(x); i++)
-        bench_store(x, i, (float)-log(1 - bench_unit(&seed)));
-}
+BENCH_OWN(fill_exponential, bench_store, (float)-log(1 - random_unit(&seed)))
 
 /* Half of the tokens, or of one of two words one of its tokens. */
 static BENCH_FILLER(fill_allow)
 {
     uint32_t *const allow = x->data;
     for (int64_t i = 0; i < bench_count(x); i++) {
-        const uint64_t random = bench_random(&seed);
+        const uint64_t random = random_bits(&seed);
         allow[i] = (uint32_t)random;
         if (bench_says(c->shape, "few allowed"))
             allow[i] = random % 2 ? 1u << (random >> 59) : 0;
@@ -182,12 +206,8 @@ static BENCH_FILLER(fill_allow)
 }
 
 /* Tokens at random, one in each of n equal parts of the row. */
-static BENCH_FILLER(fill_tokens)
-{
-    const double vocab = (double)bench_size(c, ",");
-    for (int64_t i = 0; i < x->shape[0]; i++)
-        ((int32_t *)x->data)[i] = (int32_t)(((double)(i % n) + bench_unit(&seed)) * vocab / (double)n);
-}
+BENCH_OWN(fill_tokens, bench_store_integer,
+          (int64_t)(((double)(i % n) + random_unit(&seed)) * bench_number(c->shape, ",") / (double)n))
 
 /* The overrides by token, for the plain loop. */
 static BENCH_FILLER(fill_instead)
@@ -203,7 +223,7 @@ static BENCH_FILLER(fill_instead)
 
 /* ---- The call ------------------------------------------------------------------------------------------ */
 
-static void add_filters(struct bench_call *c, struct sample_block *b)
+static void add_filters(struct bench_call *c, struct block *b)
 {
     sy_sample_args *const a = &b->args;
     b->top_k = bench_size(c, "k=");
@@ -226,18 +246,18 @@ static void add_filters(struct bench_call *c, struct sample_block *b)
     }
 }
 
-static void add_noise(struct bench_call *c, struct sample_block *b)
+static void add_noise(struct bench_call *c, struct block *b)
 {
     sy_sample_args *const a = &b->args;
     a->q_order = bench_says(c->shape, "q by vocab") ? SY_Q_VOCAB : SY_Q_LIST;
     if (bench_says(c->shape, "q by list") || bench_says(c->shape, "q by vocab"))
         bench_in(c, &a->q, SY_F32, DIMS(b->batch, b->vocab), BENCH_ONCE, fill_exponential, 0);
     else if (!bench_says(c->shape, "greedy"))
-        bench_in(c, &a->seed, SY_U64, DIMS(1), BENCH_ONCE, fill_integer, SAMPLE_SEED);
+        bench_in(c, &a->seed, SY_U64, DIMS(1), BENCH_ONCE, fill_integer, SEED);
 }
 
 /* What is timed has the outputs that the shape names, mostly the token alone, as in an engine. */
-static void add_outputs(struct bench_call *c, struct sample_block *b)
+static void add_outputs(struct bench_call *c, struct block *b)
 {
     sy_sample_args *const a = &b->args;
     bench_out(c, &a->token, BENCH_ONCE);
@@ -262,7 +282,7 @@ static void add_outputs(struct bench_call *c, struct sample_block *b)
 
 static void make(struct bench_call *c)
 {
-    struct sample_block *const b = c->args;
+    struct block *const b = c->args;
     b->batch = bench_size(c, "[");
     b->vocab = bench_size(c, ",");
     bench_in(c, &b->args.logits, bench_type(c), DIMS(b->batch, b->vocab), BENCH_TURNS, fill_logits, 0);
@@ -277,8 +297,249 @@ static void make(struct bench_call *c)
         b->alone = (int64_t *)(b->answers + batch);
         b->ranked = (double *)(void *)(b->alone + batch);
         b->weights = b->ranked + vocab;
-        b->list = (struct sample_candidate *)(void *)(b->weights + vocab);
+        b->list = (struct candidate *)(void *)(b->weights + vocab);
     }
 }
 
-BENCH_OP(sample, shapes, 22, make, .plain = sample_plain, BENCH_THERE, .check = sample_check, .peers = true);
+/* ---- The plain loop ------------------------------------------------------------------------------------ */
+
+/*
+ * The expected results of sample, by a plain loop in double precision: the best k by insertion or all by sorting,
+ * softmax, running sum; then one draw inverted in index order, or the largest weight / noise. Its sums are not
+ * the operator's integers, so where a cut or a draw is within 1e-4 of a boundary both sides count as correct;
+ * the operator's own tests check the last bit.
+ */
+static const double margin = 1e-4;
+
+static float logit(const struct block *b, int64_t row, int64_t token)
+{
+    const int64_t at = row * b->vocab + token;
+    const DLTensor *const allow = b->args.allow_bits;
+    if (allow && !(((const uint32_t *)allow->data)[row * allow->shape[1] + token / 32] >> token % 32 & 1))
+        return -INFINITY;
+    if (b->instead && !isnan(((const float *)b->instead->data)[at]))
+        return ((const float *)b->instead->data)[at];
+    if (b->wide)
+        return ((const float *)b->logits)[at];
+    return bf16_to_float(((const uint16_t *)b->logits)[at]);
+}
+
+static int by_rank(const void *left, const void *right)
+{
+    const struct candidate *const a = left, *const b = right;
+    if (a->logit != b->logit)
+        return a->logit > b->logit ? -1 : 1;
+    return a->token < b->token ? -1 : a->token > b->token;
+}
+
+/* The best k in rank order, by insertion; returns how many. */
+static int64_t best_k(const struct block *b, int64_t row, int64_t k)
+{
+    struct candidate *const list = b->list;
+    int64_t n = 0;
+    for (int64_t i = 0; i < b->vocab; i++) {
+        const float x = logit(b, row, i);
+        if (n == k && x <= list[n - 1].logit)
+            continue;
+        int64_t at = n < k ? n++ : n - 1;
+        for (; at > 0 && list[at - 1].logit < x; at--)
+            list[at] = list[at - 1];
+        list[at] = (struct candidate){x, (int32_t)i};
+    }
+    return n;
+}
+
+/* All tokens, in rank order where a cut needs it. */
+static int64_t all(const struct block *b, int64_t row)
+{
+    for (int64_t i = 0; i < b->vocab; i++)
+        b->list[i] = (struct candidate){logit(b, row, i), (int32_t)i};
+    if (b->top_p > 0)
+        qsort(b->list, (size_t)b->vocab, sizeof *b->list, by_rank);
+    return b->vocab;
+}
+
+/* Stores the weights of the first n in the list, and returns their sum, smallest first. */
+static double weigh(const struct block *b, int64_t n, double *weights)
+{
+    float top = b->list[0].logit;
+    for (int64_t i = 1; i < n; i++)
+        top = b->list[i].logit > top ? b->list[i].logit : top;
+    double total = 0;
+    for (int64_t i = n - 1; i >= 0; i--) {
+        weights[i] = exp((double)b->list[i].logit - (double)top);
+        total += weights[i];
+    }
+    return total;
+}
+
+/* Shortest prefix of the list with mass p of the whole. */
+static int64_t prefix_of(const double *weights, int64_t n, double total, double p)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += weights[i];
+        if (sum >= p * total)
+            return i + 1;
+    }
+    return n;
+}
+
+/* The first 64 bits that the operator draws for a row, as a number in [0,1). */
+static double draw_of(uint64_t seed, uint32_t stream)
+{
+    uint32_t word[4];
+    bench_philox(seed, 0, stream, UINT32_MAX, word);
+    return ((double)word[1] + (double)word[0] * 0x1p-32) * 0x1p-32;
+}
+
+/* First candidate in index order whose running sum passes u of the whole. */
+static int64_t invert(const struct block *b, double total, double u)
+{
+    double sum = 0;
+    int64_t last = 0;
+    for (int64_t i = 0; i < b->vocab; i++)
+        if (b->weights[i] > 0) {
+            sum += b->weights[i];
+            last = i;
+            if (sum > u * total)
+                return i;
+        }
+    return last;
+}
+
+/* The token with the largest weight / noise. */
+static int64_t race(const struct block *b, int64_t row, int64_t kept)
+{
+    const float *const q = (const float *)b->args.q->data + row * b->vocab;
+    int64_t best = -1;
+    double best_score = -1;
+    for (int64_t i = 0; i < kept; i++) {
+        const int64_t token = b->list[i].token;
+        const double noise = (double)q[b->args.q_order == SY_Q_VOCAB ? token : i];
+        const double score = b->ranked[i] / noise;
+        if (score > best_score) {
+            best_score = score;
+            best = token;
+        }
+    }
+    return best;
+}
+
+/* How many of the first n reach a share of the largest weight, which is 1. */
+static int64_t reach_of(const struct block *b, int64_t n, double share)
+{
+    int64_t count = 0;
+    for (int64_t i = 0; i < n; i++)
+        count += b->ranked[i] >= share;
+    return count;
+}
+
+/* Keeps these, in their order. */
+static int64_t keep_reaching(const struct block *b, int64_t n, double share)
+{
+    int64_t kept = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (b->ranked[i] >= share) {
+            b->list[kept] = b->list[i];
+            b->ranked[kept++] = b->ranked[i];
+        }
+    return kept;
+}
+
+static struct answer plain_row(const struct block *b, int64_t row)
+{
+    if (!b->args.q && !b->args.seed) { /* greedy */
+        best_k(b, row, 1);
+        return (struct answer){b->list->token, b->list->token, b->vocab, b->vocab};
+    }
+    const int64_t n = b->top_k > 0 ? best_k(b, row, b->top_k) : all(b, row);
+    const double total = weigh(b, n, b->ranked), p = b->top_p;
+    struct answer answer = {.kept_low = n, .kept_high = n};
+    int64_t kept = n;
+    if (b->top_p > 0) {
+        kept = prefix_of(b->ranked, n, total, p);
+        answer.kept_low = prefix_of(b->ranked, n, total, p - margin);
+        answer.kept_high = prefix_of(b->ranked, n, total, p + margin);
+    }
+    if (b->min_p > 0) {
+        answer.kept_low = reach_of(b, kept, b->min_p + margin);
+        answer.kept_high = reach_of(b, kept, b->min_p - margin);
+        kept = keep_reaching(b, kept, b->min_p);
+    }
+    if (b->args.q) {
+        answer.token_low = answer.token_high = race(b, row, kept);
+        return answer;
+    }
+    memset(b->weights, 0, (size_t)b->vocab * sizeof *b->weights);
+    double mass = 0;
+    for (int64_t i = 0; i < kept; i++) {
+        b->weights[b->list[i].token] = b->ranked[i];
+        mass += b->ranked[i];
+    }
+    const double u = draw_of(SEED, (uint32_t)row);
+    answer.token_low = invert(b, mass, u - margin);
+    answer.token_high = invert(b, mass, u + margin);
+    return answer;
+}
+
+static void plain(const struct bench_call *c)
+{
+    struct block *const b = c->args;
+    b->logits = b->args.logits->data;
+    b->wide = b->args.logits->dtype.bits == 32;
+    for (int64_t row = 0; row < b->batch; row++)
+        b->answers[row] = plain_row(b, row);
+}
+
+/* Each list descends, and where the token is in it, it is at its rank and has its log-probability. */
+static const char *check_top(const struct block *b)
+{
+    const sy_sample_args *const a = &b->args;
+    const int64_t n = a->top_token != NULL ? a->top_token->shape[1] : 0;
+    for (int64_t i = 0; i < b->batch * n; i++) {
+        const int64_t row = i / n, place = i % n;
+        const float *const logprob = (const float *)a->top_logprob->data + i;
+        const int64_t token = ((const int64_t *)a->top_token->data)[i],
+                      picked = ((const int64_t *)a->token->data)[row];
+        const bool at_rank = ((const int32_t *)a->rank->data)[row] == place + 1;
+        if (place > 0 && logprob[0] > logprob[-1])
+            return "top_logprob ascends";
+        if (at_rank != (token == picked))
+            return "rank is not the place of the token in top_token";
+        if (at_rank && ((const float *)a->logprob->data)[row] != *logprob)
+            return "logprob differs from that in top_logprob";
+    }
+    return NULL;
+}
+
+/* Another call also counts the kept, which may take another way through the library: both must name the same tokens. */
+static const char *check(const struct bench_call *c)
+{
+    const struct block *const b = c->args;
+    const int64_t *const token = b->args.token->data;
+    const int32_t *const kept = b->kept->data;
+    sy_sample_args counted = b->args;
+    counted.kept = b->kept;
+    counted.row_flags = b->flags;
+    counted.logprob = counted.rank = counted.top_token = counted.top_logprob = NULL;
+    counted.logprob_mode = SY_LOGPROB_NONE;
+    const char *const top = check_top(b);
+    if (top != NULL)
+        return top;
+    memcpy(b->alone, token, (size_t)b->batch * sizeof *token);
+    if (sy_sample(c->ctx, &counted) != SY_OK)
+        return sy_ctx_error(c->ctx);
+    for (int64_t row = 0; row < b->batch; row++) {
+        const struct answer *const answer = &b->answers[row];
+        if (token[row] < answer->token_low || token[row] > answer->token_high)
+            return "token differs from the plain loop";
+        if (b->alone[row] != token[row])
+            return "the token asked for alone differs from the token beside its count";
+        if (kept[row] < answer->kept_low || kept[row] > answer->kept_high)
+            return "kept differs from the plain loop";
+    }
+    return NULL;
+}
+
+BENCH_OP(sample, shapes, 22, make, .plain = plain, BENCH_THERE, .check = check, .peers = true);

@@ -40,7 +40,7 @@ static void plain(const struct bench_call *c)
 static const char *check(const struct bench_call *c)
 {
     const sy_sample_noise_args *const a = c->args;
-    const float *const q = bench_got(c, &a->q), *const want = bench_want(c, &a->q);
+    const float *const q = bench_got(a->q), *const want = bench_want(a->q);
     for (int64_t i = 0; i < a->n; i++)
         if (!(fabsf(q[i] - want[i]) <= 4e-7f * want[i]))
             return "noise differs from the plain loop";

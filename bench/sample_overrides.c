@@ -20,13 +20,7 @@ static const char *const shapes[] = {
 enum { STOP_TOKEN = 2 };
 
 /* Tokens below n as texts have them: some often, most seldom. */
-static BENCH_FILLER(fill_text)
-{
-    for (int64_t i = 0; i < x->shape[0]; i++) {
-        const double u = bench_unit(&seed);
-        ((int32_t *)x->data)[i] = (int32_t)(u * u * u * (double)n);
-    }
-}
+BENCH_OWN(fill_text, bench_store_integer, (int64_t)(pow(random_unit(&seed), 3) * (double)n))
 
 /* Rows of each request; stop tokens are banned in all but its last. */
 static void make_rows(struct bench_call *c, int64_t batch, int64_t vocab)
@@ -126,13 +120,13 @@ static void plain(const struct bench_call *c)
 static const char *check(const struct bench_call *c)
 {
     const sy_sample_overrides_args *const a = c->args;
-    const int64_t *const ends = bench_want(c, &a->override_indptr);
+    const int64_t *const ends = bench_want(a->override_indptr);
     const size_t n = (size_t)ends[a->override_indptr->shape[0] - 1] * sizeof(int32_t);
-    if (memcmp(bench_got(c, &a->override_indptr), ends, bench_bytes(a->override_indptr)) != 0)
+    if (memcmp(bench_got(a->override_indptr), ends, bench_bytes(a->override_indptr)) != 0)
         return "override_indptr differs from the plain loop";
-    if (memcmp(bench_got(c, &a->override_token), bench_want(c, &a->override_token), n) != 0)
+    if (memcmp(bench_got(a->override_token), bench_want(a->override_token), n) != 0)
         return "override_token differs from the plain loop";
-    if (memcmp(bench_got(c, &a->override_logit), bench_want(c, &a->override_logit), n) != 0)
+    if (memcmp(bench_got(a->override_logit), bench_want(a->override_logit), n) != 0)
         return "override_logit differs from the plain loop";
     return NULL;
 }

@@ -26,7 +26,7 @@ static BENCH_FILLER(fill_peaks)
     const int64_t vocab = x->shape[2];
     fill_normal(c, x, n, seed);
     for (int64_t i = 0; i < x->shape[0] * x->shape[1] * PEAKS; i++)
-        bench_store(x, i / PEAKS * vocab + (int64_t)(bench_unit(&seed) * (double)vocab),
+        bench_store(x, i / PEAKS * vocab + (int64_t)(random_unit(&seed) * (double)vocab),
                     (float)(20 - 1.5 * log(1 + (double)(i % PEAKS))));
 }
 

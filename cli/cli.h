@@ -11,8 +11,6 @@
 
 #include "text.h" /* printable */
 
-struct team;
-
 enum exit_code {
     EXIT_DONE = 0,
     EXIT_REJECTED = 1, /* the operator rejected its input, or a comparison or check failed */
@@ -62,6 +60,34 @@ const char *arg_switch(struct arg_list *list, const struct arg *arg);
 
 /* True when --help or -h is among the remaining arguments. */
 bool arg_has_help(const struct arg_list *list);
+
+/* ---- The processes of one run: team.c -------------------------------------------------------------------- */
+
+struct common;
+
+/* Under mpirun each process is one device of the mesh: all read the input file, only the first prints and writes. The plain
+   program has no team and is linked without MPI; see main/switchyard_mpi.c for the other. */
+struct team {
+    int rank;
+    /* Collective: a comm of the mesh, one process per device. */
+    sy_status (*connect)(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options);
+    /* Collective: the exit code of the lowest rank that has one other than EXIT_DONE. The first process prints
+       that rank's message. After such a code there are no more agreements: further calls return it. A process that
+       ends early takes part once more at its end, so that no other one waits for it. */
+    int (*agree)(int code);
+    /* Sends `bytes` from process `from` to the first; called by these two only, in the same order. */
+    void (*collect)(void *data, size_t bytes, int from);
+    /* These commands between processes. */
+    int (*bench)(struct common *common, struct arg_list *list);
+    int (*demo)(struct common *common, struct arg_list *list);
+};
+
+/* What a command line runs between processes: the name of an operator of a mesh, bench, demo; NULL for others. */
+const char *team_task(int argc, char **argv);
+
+/* Under an MPI launcher: executes the program that is linked with MPI, if the command line is an operator of a mesh, its
+   benchmark or the demo. Returns EXIT_DONE for other command lines, and EXIT_USAGE when there is no such program. */
+int team_join(int argc, char **argv);
 
 /* ---- The context of a command -------------------------------------------------------------------------- */
 

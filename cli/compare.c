@@ -114,24 +114,14 @@ static struct sums sum_up(const struct st_tensor *e, const struct st_tensor *b)
 
 static double metric_value(enum metric metric, const struct sums *sums)
 {
-    switch (metric) {
-    case BITS:
-        return (double)sums->different_bits;
-    case DIFF1:
-        return sums->abs_error / (sums->abs_base + eps);
-    case DIFF2:
-        return sqrt(sums->square_error / (sums->square_base + eps));
-    case DIFF3:
-        return sums->single;
-    case DIFF3_1:
-        return sums->relative;
-    case DIFF3_2:
-        return sums->absolute;
-    case DIFF4:
-    case N_METRICS:
-        break;
-    }
-    return (double)(sums->above + sums->below);
+    const double values[N_METRICS] = {[BITS] = (double)sums->different_bits,
+                                      [DIFF1] = sums->abs_error / (sums->abs_base + eps),
+                                      [DIFF2] = sqrt(sums->square_error / (sums->square_base + eps)),
+                                      [DIFF3] = sums->single,
+                                      [DIFF3_1] = sums->relative,
+                                      [DIFF3_2] = sums->absolute,
+                                      [DIFF4] = (double)(sums->above + sums->below)};
+    return values[metric];
 }
 
 /* A hundred errors or more with the same sign: the result is biased. */

@@ -56,12 +56,6 @@ struct device_twin {
     bool changes;
 };
 
-static size_t tensor_bytes(const DLTensor *tensor)
-{
-    size_t bytes = 0;
-    return st_shape_bytes(tensor->shape, tensor->ndim, tensor->dtype, &bytes) ? bytes : 0;
-}
-
 /* Moves the n tensors of one place; those that are not given, or already there, stay. */
 static sy_status send(sy_ctx *ctx, DLDevice device, const DLTensor **place, int n, bool changes,
                       struct device_tensors *tensors)
@@ -79,20 +73,11 @@ static sy_status send(sy_ctx *ctx, DLDevice device, const DLTensor **place, int 
         there[i] = here[i];
         there[i].data = NULL;
         there[i].device = device;
-        status = sy_device_alloc(ctx, tensor_bytes(&here[i]), &there[i].data);
+        status = sy_device_alloc(ctx, st_bytes(&here[i]), &there[i].data);
         if (status == SY_OK)
-            status = sy_device_copy(ctx, there[i].data, here[i].data, tensor_bytes(&here[i]));
+            status = sy_device_copy(ctx, there[i].data, here[i].data, st_bytes(&here[i]));
     }
     return status;
-}
-
-/* A field may be there twice, as input and as output. */
-static bool changes(const sy_op_info *op, size_t offset)
-{
-    for (int i = 0; i < op->n_tensors; i++)
-        if (sy_op_field(op, i)->offset == offset && (sy_op_field(op, i)->flags & SY_FIELD_OUT))
-            return true;
-    return false;
 }
 
 /* The further planes of a call. */
@@ -112,7 +97,7 @@ sy_status device_send(sy_ctx *ctx, DLDevice device, const sy_op_info *op, void *
 {
     int64_t n = 0;
     sy_kv_plane *const planes = planes_of(op, args, &n);
-    const bool reads = planes && !changes(op, sy_op_field(op, 0)->offset); /* the cache, which is first */
+    const bool reads = planes && !op_changes(op, sy_op_field(op, 0)->offset); /* the cache, which is first */
     sy_status status = SY_OK;
     *tensors = (struct device_tensors){
         .twins = calloc((size_t)op->n_tensors + PARTS * (size_t)(planes ? n : 0), sizeof *tensors->twins)};
@@ -122,7 +107,7 @@ sy_status device_send(sy_ctx *ctx, DLDevice device, const sy_op_info *op, void *
         const size_t offset = sy_op_field(op, i)->offset;
         if (!(sy_op_field(op, i)->flags & SY_FIELD_SHARED))
             status = send(ctx, device, (const DLTensor **)(void *)((char *)args + offset), devices,
-                          changes(op, offset), tensors);
+                          op_changes(op, offset), tensors);
     }
     for (int64_t i = 0; i < n && planes && status == SY_OK; i++) {
         const DLTensor **const parts[PARTS] = {&planes[i].cache, &planes[i].rows, &planes[i].scale,
@@ -140,7 +125,7 @@ sy_status device_return(sy_ctx *ctx, struct device_tensors *tensors, sy_status s
         const struct device_twin *const t = &tensors->twins[i];
         for (int d = 0; d < t->n; d++) {
             if (status == SY_OK && t->changes)
-                status = sy_device_copy(ctx, t->here[d].data, t->there[d].data, tensor_bytes(&t->here[d]));
+                status = sy_device_copy(ctx, t->here[d].data, t->there[d].data, st_bytes(&t->here[d]));
             sy_device_free(ctx, t->there[d].data);
         }
         *t->place = t->here;

@@ -1,13 +1,15 @@
 /*
- * A small worked example of every operator, which begins as text in the format of tests/examples: lines NAME TYPE EXTENTS:
- * VALUES and NAME: VALUE. The build embeds the first case of each file there.
+ * switchyard example OP FILE: a small input file of an operator, for the first try. Examples are text in the format of tests/examples:
+ * lines NAME TYPE EXTENTS: VALUES and NAME: VALUE. The build embeds the first case of each file there.
  */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli.h"
 #include "ops.h"
+#include "output.h"
 
 /* Operators between devices have no such file. */
 static const struct op_example mesh_examples[] = {
@@ -86,7 +88,8 @@ static void store_values(const DLTensor *to, int64_t n, const char *text)
     }
 }
 
-bool op_example_tensors(const struct op_example *example, struct op_outputs *outputs)
+/* Tensors of an example, in `outputs`. False: no memory. */
+static bool example_tensors(const struct op_example *example, struct op_outputs *outputs)
 {
     for (const char *line = example->fields; *line != '\0'; line = next_line(line)) {
         char name[32], type_name[16], *end;
@@ -110,4 +113,48 @@ bool op_example_tensors(const struct op_example *example, struct op_outputs *out
         store_values(tensor, n, line + 1);
     }
     return true;
+}
+
+/* ---- The command --------------------------------------------------------------------------------------- */
+
+static int save_example(const struct op *op, const char *path)
+{
+    enum { MOST = 16 };
+    struct st_item items[MOST];
+    struct op_outputs tensors = {0};
+    struct st_message message = {"out of memory"};
+    bool saved = example_tensors(op->example, &tensors);
+    for (int i = 0; i < tensors.n && i < MOST; i++)
+        items[i] = (struct st_item){tensors.made[i]->name, &tensors.made[i]->view};
+    saved = saved && st_save(path, items, (size_t)tensors.n, &message);
+    op_outputs_free(&tensors);
+    if (!saved)
+        return plain_error("%s: %s", path, message.text);
+    FILE *const out = output_is_stdout(path) ? stderr : stdout;
+    fprintf(out, "Wrote ");
+    text_print(out, path);
+    fprintf(out, ": %s. Next:\n  switchyard run %s ", op->example->text, op->name);
+    text_print(out, path);
+    fprintf(out, " out.safetensors");
+    op_example_print_options(out, op->example);
+    fprintf(out, "\n  switchyard show out.safetensors\n");
+    return EXIT_DONE;
+}
+
+int command_example(struct common *common, struct arg_list *list)
+{
+    (void)common;
+    const char *words[2] = {NULL, NULL};
+    int n = 0;
+    for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
+        if (arg.kind == ARG_OPTION)
+            return usage_error("example", "example has no option --%.*s", arg.length, arg.text);
+        if (n == 2)
+            return usage_error("example", "one word too many: %s", arg.text);
+        words[n++] = arg.text;
+    }
+    if (n < 2)
+        return usage_error("example", "example needs an operator and a file");
+    const struct op *const op = find_op(words[0]);
+    return op ? save_example(op, words[1]) : unknown_op("example", words[0]);
 }

@@ -1,9 +1,10 @@
 /*
- * Reads the header of a safetensors file. The grammar is JSON (RFC 8259) with these bounds: an object of entries, each
- * an object of dtype, shape and data_offsets in any order, and one optional __metadata__, an object of strings. Any
- * other value is rejected where it begins, so nothing is nested deeper than these, and nothing has to be skipped.
+ * Reads the header of a safetensors file, in one pass and in place: names point into the text, and no tree of values is built.
+ * The grammar is JSON (RFC 8259) with these bounds: an object of entries, each an object of dtype, shape and data_offsets in
+ * any order, and one optional __metadata__, an object of strings. Any other value is rejected where it begins, so nothing is
+ * nested deeper than these, and nothing has to be skipped.
  */
-#include "header.h"
+#include "safetensors.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -128,10 +128,8 @@ static void option_form(const struct op_option *option, char *text, size_t bytes
         op_words_text(option->words, "|", text + used + 1, bytes - used - 1);
     } else if (option->kind == OP_MESH) {
         snprintf(text + used, bytes - used, " RxC");
-    } else if (option->kind == OP_FLOAT || option->kind == OP_DOUBLE || option->kind == OP_ROW_F32) {
-        snprintf(text + used, bytes - used, " X");
     } else if (option->kind != OP_BOOL) {
-        snprintf(text + used, bytes - used, " N");
+        snprintf(text + used, bytes - used, option->type.code == kDLFloat ? " X" : " N");
     }
 }
 

@@ -1,5 +1,6 @@
 /*
- * Tensors of many devices: from a file to arrays, and from arrays to a file.
+ * Tensors of many devices: from a file to arrays, and from arrays to a file; and the outputs of the operators between devices, as
+ * sy_infer_mesh reports them. Old contents may be in the input file.
  */
 #include "mesh.h"
 
@@ -30,7 +31,11 @@ bool mesh_parse(const char *text, sy_mesh *mesh)
 
 /* ---- Faults -------------------------------------------------------------------------------------------- */
 
-sy_status mesh_fault(struct op_call *call, sy_status status, const char *format, ...)
+/* Errors of the file or the command line that the operator cannot detect, in the form of its sentences. They are reported
+   after its errors about missing tensors and types. */
+static sy_status fault(struct op_call *call, sy_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static sy_status fault(struct op_call *call, sy_status status, const char *format, ...)
 {
     if (call->mesh.fault != SY_OK)
         return call->mesh.fault;
@@ -42,7 +47,7 @@ sy_status mesh_fault(struct op_call *call, sy_status status, const char *format,
     return status;
 }
 
-sy_status mesh_check(const struct op_call *call, sy_status status_of_query)
+static sy_status first_fault(const struct op_call *call, sy_status status_of_query)
 {
     const bool first = status_of_query == SY_ERR_NULL || status_of_query == SY_ERR_DTYPE;
     return call->mesh.fault == SY_OK || first ? status_of_query : call->mesh.fault;
@@ -55,7 +60,8 @@ int mesh_devices(const struct op_call *call)
     return call->mesh.extent.rows * call->mesh.extent.cols;
 }
 
-int64_t mesh_local_experts(const struct op_call *call, const DLTensor *mapping, int device)
+/* Experts of a device; 0 for a mapping that the operator will reject. */
+static int64_t local_experts(const struct op_call *call, const DLTensor *mapping, int device)
 {
     const int rank = mapping ? mapping->ndim : 0;
     if (rank < 2 || mapping->dtype.bits != 16 || mapping->shape[rank - 1] != mesh_devices(call))
@@ -72,18 +78,13 @@ int64_t mesh_local_experts(const struct op_call *call, const DLTensor *mapping, 
 
 /* ---- Arrays of tensors --------------------------------------------------------------------------------- */
 
-void *mesh_array(struct op_call *call, size_t n, size_t bytes)
+/* Zeroed memory that mesh_close frees; NULL when there is none. */
+static void *new_array(struct op_call *call, size_t n, size_t bytes)
 {
     void *const array = call->mesh.n_arrays < MESH_MAX_ARRAYS ? calloc(n, bytes) : NULL;
     if (array)
         call->mesh.arrays[call->mesh.n_arrays++] = array;
     return array;
-}
-
-static size_t tensor_bytes(const DLTensor *tensor)
-{
-    size_t bytes = 0;
-    return st_shape_bytes(tensor->shape, tensor->ndim, tensor->dtype, &bytes) ? bytes : 0;
 }
 
 /* Slabs of a stacked tensor. If their number is not that of devices, the views are used for the query only, which does
@@ -95,8 +96,8 @@ static void bind_stacked(struct op_call *call, const struct st_tensor *found, DL
     if (slabs != n) {
         char shape[128];
         st_shape_text(found, shape, sizeof shape);
-        mesh_fault(call, SY_ERR_SHAPE, "%s has shape %s, want [%d,...], a slab for each device", found->name,
-                   shape, n);
+        fault(call, SY_ERR_SHAPE, "%s has shape %s, want [%d,...], a slab for each device", found->name,
+              shape, n);
     }
     const size_t bytes = slabs > 0 ? found->bytes / (size_t)slabs : 0;
     for (int d = 0; d < n; d++)
@@ -118,7 +119,7 @@ static bool bind_numbered(struct op_call *call, const char *name, const struct s
         missing = tensor ? missing : d;
     }
     if (found > 0 && found < n)
-        mesh_fault(call, SY_ERR_NULL, "%s of device %d is missing", name, missing);
+        fault(call, SY_ERR_NULL, "%s of device %d is missing", name, missing);
     return found > 0;
 }
 
@@ -131,9 +132,9 @@ static sy_status bind_tensors(const struct op *op, struct op_call *call, const s
         const struct st_tensor *const found = st_find(file, name.text);
         if ((tensor->flags & SY_FIELD_SHARED) || !op_reads(tensor) || (!call->numbered && !found))
             continue;
-        DLTensor *const views = mesh_array(call, (size_t)n, sizeof *views);
+        DLTensor *const views = new_array(call, (size_t)n, sizeof *views);
         if (!views)
-            return mesh_fault(call, SY_ERR_NOMEM, "%s of %d devices does not fit into memory", name.text, n);
+            return fault(call, SY_ERR_NOMEM, "%s of %d devices does not fit into memory", name.text, n);
         if (!call->numbered)
             bind_stacked(call, found, views);
         *op_pointer(op, call, tensor, 0) =
@@ -142,16 +143,17 @@ static sy_status bind_tensors(const struct op *op, struct op_call *call, const s
     return call->mesh.fault == SY_ERR_NULL ? SY_ERR_NULL : SY_OK; /* the operator reports the other errors */
 }
 
-void mesh_shorten(struct op_call *call, const DLTensor *const *input, const DLTensor *mapping)
+/* Cuts the slab of every device in a stacked tensor to as many rows as the device has experts. */
+static void shorten(struct op_call *call, const DLTensor *const *input, const DLTensor *mapping)
 {
     const int n = mesh_devices(call);
     DLTensor *const views = (DLTensor *)(uintptr_t)*input; /* made by bind_tensors */
-    int64_t(*const shapes)[ST_MAX_RANK] = mesh_array(call, (size_t)n, sizeof *shapes);
+    int64_t(*const shapes)[ST_MAX_RANK] = new_array(call, (size_t)n, sizeof *shapes);
     if (!shapes)
-        mesh_fault(call, SY_ERR_NOMEM, "shapes of %d devices do not fit into memory", n);
+        fault(call, SY_ERR_NOMEM, "shapes of %d devices do not fit into memory", n);
     for (int d = 0; d < n && shapes; d++) {
         memcpy(shapes[d], views[d].shape, (size_t)views[d].ndim * sizeof shapes[d][0]);
-        shapes[d][0] = mesh_local_experts(call, mapping, d);
+        shapes[d][0] = local_experts(call, mapping, d);
         views[d].shape = shapes[d];
     }
 }
@@ -182,18 +184,23 @@ static bool make_stacked(struct op_call *call, struct op_outputs *outputs, const
         most = views[d].shape[0] > views[most].shape[0] ? d : most;
     for (int i = 0; i < views[most].ndim; i++)
         shape[i + 1] = views[most].shape[i];
-    const size_t slab = tensor_bytes(&views[most]);
+    const size_t slab = st_bytes(&views[most]);
     const DLTensor *const made = op_output(outputs, name, views[most].dtype, views[most].ndim + 1, shape);
     for (int d = 0; d < n && made; d++)
         views[d].data = (char *)made->data + (size_t)d * slab;
     return made != NULL;
 }
 
-const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, const char *name,
-                            sy_shape *shapes, size_t step)
+/*
+ * Makes an output for every device, of the shape that every step-th of `shapes` has, and returns the array. Stacked
+ * outputs whose first extents differ have the largest in the file, and zero bytes after shorter ones. NULL when there is
+ * no memory.
+ */
+static const DLTensor *make_output(struct op_call *call, struct op_outputs *outputs, const char *name,
+                                   sy_shape *shapes, size_t step)
 {
     const int n = mesh_devices(call);
-    DLTensor *const views = mesh_array(call, (size_t)n, sizeof *views);
+    DLTensor *const views = new_array(call, (size_t)n, sizeof *views);
     outputs->out_of_memory = outputs->out_of_memory || !views;
     for (int d = 0; d < n && views; d++, shapes += step)
         views[d] = sy_tensor(NULL, shapes->type, shapes->rank, shapes->extent);
@@ -201,6 +208,99 @@ const DLTensor *mesh_output(struct op_call *call, struct op_outputs *outputs, co
     return !outputs->out_of_memory && (stacked ? make_stacked : make_single)(call, outputs, name, views)
                ? views
                : NULL;
+}
+
+/* ---- What an operator needs -------------------------------------------------------------------------- */
+
+/* If devices have different numbers of experts, the slabs of a stacked input have the largest number of rows, and a
+   device uses the first rows of its slab. The operator validates everything else. */
+static void fit_experts(struct op_call *call)
+{
+    const sy_all_to_all_combine_args *const args = &call->args.all_to_all_combine;
+    if (!args->input || args->input->ndim < 1 || call->numbered || args->local_reduce ||
+        args->layout != SY_LAYOUT_PADDED)
+        return;
+    int64_t most = 0;
+    for (int d = 0; d < mesh_devices(call); d++) {
+        const int64_t here = local_experts(call, args->expert_mapping, d);
+        most = here > most ? here : most;
+    }
+    if (most > 0 && args->input->shape[0] == most)
+        shorten(call, &args->input, args->expert_mapping);
+    if (most > 0 && args->input_scales && args->input_scales->ndim > 0 &&
+        args->input_scales->shape[0] == most)
+        shorten(call, &args->input_scales, args->expert_mapping);
+}
+
+static bool has_rows_of_tokens(const char *name)
+{
+    return strncmp(name, "plane_tokens", 12) == 0 || strcmp(name, "src") == 0 ||
+           strcmp(name, "scale_tokens") == 0;
+}
+
+/* Layouts without a row for every token: old contents of the tokens decide how many rows all such outputs have. */
+static void fit_rows(const struct op *op, const struct op_call *call, sy_shape *shapes)
+{
+    const sy_all_to_all_dispatch_args *const args = &call->args.all_to_all_dispatch;
+    const sy_field_info *tensor;
+    for (int i = 0; args->tokens && args->layout != SY_LAYOUT_PADDED && (tensor = op_tensor(op, i)); i++)
+        for (int d = 0; d < mesh_devices(call) && has_rows_of_tokens(tensor->name); d++)
+            shapes[d * op->info->n_tensors + i].extent[0] =
+                args->tokens[d].ndim > 0 ? args->tokens[d].shape[0] : 0;
+}
+
+/* -1 also in rows that the call does not write, which have no source. */
+static void fill_src(const struct op_outputs *outputs, int first)
+{
+    for (int i = first; i < outputs->n; i++)
+        memset(outputs->made[i]->view.data, 0xff, st_bytes(&outputs->made[i]->view));
+}
+
+/* A sum of codes has the type that was asked for. Outputs of unknown size are left to the operator to miss. */
+static void make(const struct op *op, struct op_call *call, const sy_field_info *tensor, sy_shape *shapes,
+                 struct op_outputs *outputs)
+{
+    const int first = outputs->n;
+    const size_t step = (size_t)op->info->n_tensors;
+    const bool sums = strcmp(tensor->name, "output") == 0 && call->args.all_to_all_combine.row_format &&
+                      call->args.all_to_all_combine.sum;
+    for (int d = 0; d < mesh_devices(call); d++) {
+        sy_shape *const shape = &shapes[(size_t)d * step];
+        if (shape->rank < 0 && (tensor->flags & SY_FIELD_EXTRA))
+            *shape = op_empty_shape(tensor);
+        if (shape->rank < 0 || shape->extent[0] < 0 || shape->extent[1] < 0)
+            return;
+        shape->type = sums ? op_out_type(call) : shape->type;
+    }
+    *op_pointer(op, call, tensor, 0) = make_output(call, outputs, op_file_name(tensor).text, shapes, step);
+    if (strcmp(tensor->name, "src") == 0)
+        fill_src(outputs, first);
+}
+
+sy_status op_size_mesh(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs)
+{
+    const sy_op_info *const info = op->info;
+    const bool dispatch = strcmp(info->name, "all_to_all_dispatch") == 0;
+    sy_all_to_all_dispatch_args *const args = &call->args.all_to_all_dispatch;
+    for (int i = 0; i < SY_A2A_MAX_PLANES - 1 && dispatch; i++)
+        args->num_planes = args->planes[i] ? i + 1 : args->num_planes;
+    if (!dispatch)
+        fit_experts(call);
+    op_set_formats(op, call);
+    const int n = mesh_devices(call) * info->n_tensors;
+    sy_shape *const shapes = new_array(call, (size_t)n, sizeof *shapes);
+    if (!shapes)
+        return fault(call, SY_ERR_NOMEM, "outputs of %d devices do not fit into memory", n);
+    const sy_status status = first_fault(
+        call, sy_infer_mesh(ctx, call->mesh.local, info, call->args.bytes, info->args_bytes, shapes, n));
+    if (status == SY_OK && dispatch)
+        fit_rows(op, call, shapes);
+    const sy_field_info *tensor;
+    for (int i = 0; status == SY_OK && (tensor = op_tensor(op, i)) != NULL; i++)
+        if ((tensor->flags & SY_FIELD_OUT) && !*op_pointer(op, call, tensor, 0) &&
+            (!(tensor->flags & SY_FIELD_EXTRA) || op_requested(op, call, tensor->words)))
+            make(op, call, tensor, shapes + i, outputs);
+    return status;
 }
 
 /* ---- The call ------------------------------------------------------------------------------------------ */
@@ -283,6 +383,6 @@ void mesh_collect(const struct team *team, const struct op *op, struct op_call *
             continue;
         for (int d = 1; d < mesh_devices(call); d++)
             if (team->rank == 0 || team->rank == d)
-                team->collect(tensors[d].data, tensor_bytes(&tensors[d]), d);
+                team->collect(tensors[d].data, st_bytes(&tensors[d]), d);
     }
 }

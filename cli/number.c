@@ -132,6 +132,19 @@ double element_value(DLDataType type, const void *element)
     return value;
 }
 
+uint64_t random_bits(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+double random_unit(uint64_t *state)
+{
+    return (double)(random_bits(state) >> 11) * 0x1p-53;
+}
+
 float bf16_to_float(uint16_t bits)
 {
     const uint32_t wide = (uint32_t)bits << 16;

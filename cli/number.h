@@ -21,6 +21,10 @@ bool type_is_float(DLDataType type);
 /* The element as a double: exact for all types but 64-bit integers beyond 2^53. */
 double element_value(DLDataType type, const void *element);
 
+/* splitmix64, and a number in [0,1). */
+uint64_t random_bits(uint64_t *state);
+double random_unit(uint64_t *state);
+
 /* Exact 16-bit formats for generated data: round to nearest even. */
 uint16_t bf16_from_float(float value);
 float bf16_to_float(uint16_t bits);

@@ -63,12 +63,12 @@ void op_option_name(const char *name, char *text, size_t bytes)
 /* ---- Options ------------------------------------------------------------------------------------------- */
 
 /* A tensor of one number per row may be given as an option; the type it then has. */
-static enum op_kind row_kind(uint32_t types)
+static DLDataType row_type(uint32_t types)
 {
-    return types & 1u << SY_TYPE_F32   ? OP_ROW_F32
-           : types & 1u << SY_TYPE_U32 ? OP_ROW_U32
-           : types & 1u << SY_TYPE_U64 ? OP_ROW_U64
-                                       : OP_ROW_I64;
+    return types & 1u << SY_TYPE_F32   ? SY_F32
+           : types & 1u << SY_TYPE_U32 ? SY_U32
+           : types & 1u << SY_TYPE_U64 ? SY_U64
+                                       : SY_I64;
 }
 
 static void add_option(struct op *op, struct op_option option)
@@ -85,7 +85,8 @@ static void add_tensor_option(struct op *op, const sy_field_info *field, int i)
 {
     if (field->flags & SY_FIELD_PER_ROW)
         add_option(op, (struct op_option){.name = field->name,
-                                          .kind = row_kind(field->types),
+                                          .kind = OP_ROW,
+                                          .type = row_type(field->types),
                                           .offset = offsetof(struct op_call, args) + field->offset,
                                           .text = "one value for all rows"});
     if (field->flags & SY_FIELD_EXTRA)
@@ -110,15 +111,19 @@ static bool makes_numbers(const sy_op_info *info)
 
 static void add_scalar_option(struct op *op, const sy_field_info *field)
 {
-    static const enum op_kind kinds[SY_N_KINDS] = {
-        [SY_KIND_BOOL] = OP_BOOL,  [SY_KIND_INT] = OP_INT,    [SY_KIND_I64] = OP_INT64,
-        [SY_KIND_U32] = OP_UINT32, [SY_KIND_U64] = OP_UINT64, [SY_KIND_F32] = OP_FLOAT,
-        [SY_KIND_F64] = OP_DOUBLE, [SY_KIND_ENUM] = OP_WORD,  [SY_KIND_FORMAT] = OP_WORD,
+    static const DLDataType types[SY_N_KINDS] = {
+        [SY_KIND_INT] = {kDLInt, 32, 1},   [SY_KIND_I64] = {kDLInt, 64, 1},
+        [SY_KIND_U32] = {kDLUInt, 32, 1},  [SY_KIND_U64] = {kDLUInt, 64, 1},
+        [SY_KIND_F32] = {kDLFloat, 32, 1}, [SY_KIND_F64] = {kDLFloat, 64, 1},
     };
+    const bool number = types[field->kind].bits > 0;
     const bool format = field->kind == SY_KIND_FORMAT, logprob = strcmp(field->name, "logprob_mode") == 0;
     add_option(op, (struct op_option){.name = logprob ? "logprob" : field->name,
                                       .alias = logprob ? field->name : NULL,
-                                      .kind = kinds[field->kind],
+                                      .kind = number                        ? OP_NUMBER
+                                              : field->kind == SY_KIND_BOOL ? OP_BOOL
+                                                                            : OP_WORD,
+                                      .type = types[field->kind],
                                       .offset = format ? offsetof(struct op_call, format)
                                                        : offsetof(struct op_call, args) + field->offset,
                                       .required = (field->flags & SY_FIELD_REQUIRED) != 0,
@@ -243,11 +248,10 @@ bool op_reads(const sy_field_info *tensor)
            !(tensor->flags & SY_FIELD_AGAIN);
 }
 
-bool op_changes(const struct op *op, const sy_field_info *tensor)
+bool op_changes(const sy_op_info *op, size_t offset)
 {
-    const sy_field_info *other;
-    for (int i = 0; (other = op_tensor(op, i)) != NULL; i++)
-        if (other->offset == tensor->offset && (other->flags & SY_FIELD_OUT))
+    for (int i = 0; i < op->n_tensors; i++)
+        if (sy_op_field(op, i)->offset == offset && (sy_op_field(op, i)->flags & SY_FIELD_OUT))
             return true;
     return false;
 }

@@ -51,18 +51,10 @@ struct op_call {
 
 /* How the text of an option is read. */
 enum op_kind {
-    OP_INT64,
-    OP_INT,
-    OP_UINT64,
-    OP_UINT32,
-    OP_FLOAT,
-    OP_DOUBLE,
+    OP_NUMBER,
+    OP_ROW, /* the number of all rows of a per-row tensor, which becomes one of shape [1] */
     OP_BOOL,
-    OP_WORD,    /* one of `words`, numbered from 0                                                        */
-    OP_ROW_I64, /* a per-row tensor given as one value for all rows: becomes a tensor of shape [1]        */
-    OP_ROW_F32,
-    OP_ROW_U64,
-    OP_ROW_U32,
+    OP_WORD, /* one of `words`, numbered from 0 */
     OP_MESH, /* rows x columns */
 };
 
@@ -70,7 +62,8 @@ struct op_option {
     const char *name;  /* with underscores; the option has dashes, the metadata key is switchyard.<name> */
     const char *alias; /* a second name, or NULL */
     enum op_kind kind;
-    size_t offset; /* in struct op_call */
+    DLDataType type; /* of a number */
+    size_t offset;   /* in struct op_call */
     bool required;
     const char *needs;  /* the option that this one requires, or NULL */
     const char *preset; /* used when the option is not given; NULL: the zeroed field */
@@ -129,9 +122,10 @@ struct op_name {
 const sy_field_info *op_tensor(const struct op *op, int i);
 struct op_name op_file_name(const sy_field_info *tensor);
 
-/* Whether an input file may have it, and whether the call changes it. */
+/* Whether an input file may have it; and whether the call changes the tensor at this offset, which may be there twice, as input and
+   as output. */
 bool op_reads(const sy_field_info *tensor);
-bool op_changes(const struct op *op, const sy_field_info *tensor);
+bool op_changes(const sy_op_info *op, size_t offset);
 
 /* Whether there is one for each plane, or for each device of a mesh. */
 bool op_is_numbered(const struct op *op, const sy_field_info *tensor);
@@ -170,7 +164,7 @@ bool op_requested(const struct op *op, const struct op_call *call, const char *n
 /* For every operator without a mesh, by sy_infer. */
 sy_status op_size_outputs(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
 
-/* For the two with a mesh (op_all_to_all.c), by sy_infer_mesh. */
+/* For the two with a mesh (mesh.c), by sy_infer_mesh. */
 sy_status op_size_mesh(sy_ctx *ctx, const struct op *op, struct op_call *call, struct op_outputs *outputs);
 
 /* Of an output that the options exclude: the call rejects it and names the option. */
@@ -187,8 +181,5 @@ const struct op_example *op_example_of(const char *name);
 
 /* " --NAME VALUE" of every option of an example. */
 void op_example_print_options(FILE *out, const struct op_example *example);
-
-/* Tensors of an example, in `outputs`. False: no memory. */
-bool op_example_tensors(const struct op_example *example, struct op_outputs *outputs);
 
 #endif

@@ -55,26 +55,6 @@ static int find_field(const struct op *op, const char *name, size_t length, char
     return -1;
 }
 
-/* Kinds of values: how an error names a valid one; of numbers the type in memory, by DLPack's numbers. */
-static const struct number_kind {
-    const char *text;
-    DLDataType type;
-    bool per_row;
-} number_kinds[] = {
-    [OP_INT] = {"a 32-bit integer", {kDLInt, 32, 1}, false},
-    [OP_INT64] = {"a 64-bit integer", {kDLInt, 64, 1}, false},
-    [OP_UINT32] = {"an integer of at most 32 bits", {kDLUInt, 32, 1}, false},
-    [OP_UINT64] = {"an integer of at most 64 bits", {kDLUInt, 64, 1}, false},
-    [OP_FLOAT] = {"a number", {kDLFloat, 32, 1}, false},
-    [OP_DOUBLE] = {"a number", {kDLFloat, 64, 1}, false},
-    [OP_ROW_I64] = {"a 64-bit integer", {kDLInt, 64, 1}, true},
-    [OP_ROW_U64] = {"an integer of at most 64 bits", {kDLUInt, 64, 1}, true},
-    [OP_ROW_U32] = {"an integer of at most 32 bits", {kDLUInt, 32, 1}, true},
-    [OP_ROW_F32] = {"a number", {kDLFloat, 32, 1}, true},
-    [OP_MESH] = {"rows x columns, as in 2x4", {0}, false},
-    [OP_BOOL] = {"true or false", {0}, false},
-};
-
 /* An integer. An unsigned one may also be written as the negative number of the same bits. */
 static bool parse_integer(const char *text, DLDataType type, void *number)
 {
@@ -110,14 +90,13 @@ static bool parse_number(const char *text, DLDataType type, void *number)
 /* Into the field, or into a [1] tensor for a field with a number per row. */
 static bool set_number(const struct op_option *field, const char *text, struct row_value *row, void *target)
 {
-    const struct number_kind *const kind = &number_kinds[field->kind];
     const DLTensor *const view = &row->view;
-    if (!kind->per_row)
-        return parse_number(text, kind->type, target);
+    if (field->kind == OP_NUMBER)
+        return parse_number(text, field->type, target);
     row->shape[0] = 1;
-    row->view = sy_tensor(&row->number, kind->type, 1, row->shape);
+    row->view = sy_tensor(&row->number, field->type, 1, row->shape);
     memcpy(target, &view, sizeof view);
-    return parse_number(text, kind->type, &row->number);
+    return parse_number(text, field->type, &row->number);
 }
 
 static bool set_field(struct run *run, int i, const char *text)
@@ -136,22 +115,36 @@ static bool set_field(struct run *run, int i, const char *text)
     }
 }
 
+/* What an error names as a valid value. */
+static void wanted_text(const struct op_option *field, char *text, size_t bytes)
+{
+    if (field->kind == OP_WORD) {
+        snprintf(text, bytes, "one of ");
+        op_words_text(field->words, ", ", text + strlen(text), bytes - strlen(text));
+    } else if (field->kind == OP_MESH || field->kind == OP_BOOL || field->type.code == kDLFloat) {
+        snprintf(text, bytes, "%s",
+                 field->kind == OP_MESH   ? "rows x columns, as in 2x4"
+                 : field->kind == OP_BOOL ? "true or false"
+                                          : "a number");
+    } else {
+        snprintf(text, bytes,
+                 field->type.code == kDLInt ? "a %d-bit integer" : "an integer of at most %d bits",
+                 field->type.bits);
+    }
+}
+
 /* `where` and `name` are the field as the user wrote it: "--" "top-k", or "metadata switchyard." "top_k". */
 static int take_field(struct run *run, int i, const char *where, int length, const char *name,
                       const char *text)
 {
-    const struct op_option *const field = &run->op->options[i];
+    char wanted[127 + sizeof "one of "];
     if (run->given[i])
         return usage_error(run->help, "%s%.*s: the field is given twice", where, length, name);
     run->given[i] = true;
     if (set_field(run, i, text))
         return EXIT_DONE;
-    if (field->kind != OP_WORD)
-        return usage_error(run->help, "%s%.*s is %s, want %s", where, length, name, text,
-                           number_kinds[field->kind].text);
-    char words[128];
-    op_words_text(field->words, ", ", words, sizeof words);
-    return usage_error(run->help, "%s%.*s is %s, want one of %s", where, length, name, text, words);
+    wanted_text(&run->op->options[i], wanted, sizeof wanted);
+    return usage_error(run->help, "%s%.*s is %s, want %s", where, length, name, text, wanted);
 }
 
 /* ---- Command line -------------------------------------------------------------------------------------- */
@@ -490,7 +483,7 @@ static int save_outputs(const struct run *run)
         int plane;
         const struct st_tensor *const old = &run->file.tensors[i];
         const sy_field_info *const tensor = find_tensor(run->op, old->name, &plane);
-        if (tensor && op_changes(run->op, tensor))
+        if (tensor && op_changes(run->op->info, tensor->offset))
             items[n++] = (struct st_item){old->name, &old->view};
     }
     for (int i = 0; i < run->outputs.n; i++)

@@ -17,7 +17,6 @@
 
 #include <jansson.h>
 
-#include "header.h"
 #include "output.h"
 #include "text.h"
 
@@ -77,6 +76,12 @@ bool st_shape_bytes(const int64_t *shape, int rank, DLDataType type, size_t *byt
     }
     *bytes = empty ? 0 : product;
     return true;
+}
+
+size_t st_bytes(const DLTensor *tensor)
+{
+    size_t bytes = 0;
+    return st_shape_bytes(tensor->shape, tensor->ndim, tensor->dtype, &bytes) ? bytes : 0;
 }
 
 void st_shape_text(const struct st_tensor *tensor, char *text, size_t bytes)
@@ -325,9 +330,7 @@ static bool write_items(int fd, const char *header, const struct st_item **order
         return false;
     for (size_t i = 0; i < n_items; i++) {
         const DLTensor *const tensor = order[i]->tensor;
-        size_t bytes = 0;
-        st_shape_bytes(tensor->shape, tensor->ndim, tensor->dtype, &bytes);
-        if (!write_all(fd, (const char *)tensor->data + tensor->byte_offset, bytes))
+        if (!write_all(fd, (const char *)tensor->data + tensor->byte_offset, st_bytes(tensor)))
             return false;
     }
     return true;

@@ -79,10 +79,25 @@ size_t st_type_bytes(DLDataType type);
 /* Elements times element size of a shape; false when an extent is negative or the product does not fit. */
 bool st_shape_bytes(const int64_t *shape, int rank, DLDataType type, size_t *bytes);
 
+/* Bytes of a compact tensor; 0 where they cannot be. */
+size_t st_bytes(const DLTensor *tensor);
+
 /* "[2,1,4]" */
 void st_shape_text(const struct st_tensor *tensor, char *text, size_t bytes);
 
 /* Zeroed memory aligned to 64 bytes, also for 0 bytes; NULL when there is none. Released with free(). */
 void *st_alloc(size_t bytes);
+
+/* ---- Inside the reader: header.c ----------------------------------------------------------------------- */
+
+/*
+ * Fills the tensors and the metadata of `file`, whose text is file->header: rejects everything that is not a header of
+ * a file with `data_bytes` bytes of data, except gaps and overlaps. The file owns all memory, also on failure.
+ */
+bool st_parse_header(struct st_file *file, size_t header_bytes, uint64_t data_bytes,
+                     struct st_message *message);
+
+/* Sets the message and returns false. */
+bool st_fail(struct st_message *message, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

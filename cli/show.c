@@ -1,6 +1,5 @@
 /*
  * switchyard show FILE: what is inside a safetensors file, with the first values of every tensor.
- * switchyard example OP FILE: a small input file of an operator, for the first try.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -9,8 +8,7 @@
 
 #include "cli.h"
 #include "number.h"
-#include "ops.h"
-#include "output.h"
+#include "safetensors.h"
 
 enum { MAX_VALUES = 64, MAX_ROWS = 8 };
 
@@ -92,48 +90,4 @@ int command_show(struct common *common, struct arg_list *list)
     }
     st_free(&file);
     return EXIT_DONE;
-}
-
-/* ---- example ------------------------------------------------------------------------------------------- */
-
-static int save_example(const struct op *op, const char *path)
-{
-    enum { MOST = 16 };
-    struct st_item items[MOST];
-    struct op_outputs tensors = {0};
-    struct st_message message = {"out of memory"};
-    bool saved = op_example_tensors(op->example, &tensors);
-    for (int i = 0; i < tensors.n && i < MOST; i++)
-        items[i] = (struct st_item){tensors.made[i]->name, &tensors.made[i]->view};
-    saved = saved && st_save(path, items, (size_t)tensors.n, &message);
-    op_outputs_free(&tensors);
-    if (!saved)
-        return plain_error("%s: %s", path, message.text);
-    FILE *const out = output_is_stdout(path) ? stderr : stdout;
-    fprintf(out, "Wrote ");
-    text_print(out, path);
-    fprintf(out, ": %s. Next:\n  switchyard run %s ", op->example->text, op->name);
-    text_print(out, path);
-    fprintf(out, " out.safetensors");
-    op_example_print_options(out, op->example);
-    fprintf(out, "\n  switchyard show out.safetensors\n");
-    return EXIT_DONE;
-}
-
-int command_example(struct common *common, struct arg_list *list)
-{
-    (void)common;
-    const char *words[2] = {NULL, NULL};
-    int n = 0;
-    for (struct arg arg = arg_next(list); arg.kind != ARG_END; arg = arg_next(list)) {
-        if (arg.kind == ARG_OPTION)
-            return usage_error("example", "example has no option --%.*s", arg.length, arg.text);
-        if (n == 2)
-            return usage_error("example", "one word too many: %s", arg.text);
-        words[n++] = arg.text;
-    }
-    if (n < 2)
-        return usage_error("example", "example needs an operator and a file");
-    const struct op *const op = find_op(words[0]);
-    return op ? save_example(op, words[1]) : unknown_op("example", words[0]);
 }

@@ -9,8 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <switchyard_describe.h>
+
 #include "cli.h"
 #include "number.h"
+#include "ops.h"
 #include "sim.h"
 
 /* ---- Memory -------------------------------------------------------------------------------------------- */
@@ -23,7 +26,13 @@ static void *alloc_array(struct sim *sim, size_t n, size_t bytes)
 static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
 {
     const size_t d = (size_t)sim->n_devices + 1, e = (size_t)sim->n_experts + 1, k = (size_t)sim->n_slots + 1;
-    bool good = sim_hosts_alloc(&sim->hosts, sim->n_experts, sim->n_devices, n_hosted);
+    bool good = true;
+    sim->hosts.n_experts = sim->n_experts;
+    sim->hosts.n_devices = sim->n_devices;
+    sim->hosts.first = alloc_array(sim, e, sizeof *sim->hosts.first);
+    sim->hosts.holder = alloc_array(sim, (size_t)n_hosted + 1, sizeof *sim->hosts.holder);
+    sim->hosts.n_local = alloc_array(sim, d, sizeof *sim->hosts.n_local);
+    sim->hosts.turn = alloc_array(sim, e, sizeof *sim->hosts.turn);
     sim->stamp = alloc_array(sim, d, sizeof *sim->stamp);
     sim->dispatch = alloc_array(sim, d * d, sizeof *sim->dispatch);
     sim->slots = alloc_array(sim, d * d, sizeof *sim->slots);
@@ -39,31 +48,169 @@ static bool alloc_arrays(struct sim *sim, int64_t n_hosted)
 
 static void free_arrays(struct sim *sim)
 {
-    sim_hosts_free(&sim->hosts);
     for (int i = 0; i < sim->n_arrays; i++)
         free(sim->arrays[i]);
 }
 
+/* ---- The devices of each expert ------------------------------------------------------------------------ */
+
+/* Experts ascending, and the devices of each; then `done`. */
+static void add_host(struct sim_hosts *hosts, int64_t e, int64_t q)
+{
+    hosts->holder[hosts->first[hosts->n_experts]++] = q; /* how many there are so far */
+    hosts->first[e]++;
+    hosts->n_local[q]++;
+    hosts->replicated = hosts->replicated || hosts->first[e] > 1;
+}
+
+static void done(struct sim_hosts *hosts)
+{
+    int64_t n = hosts->first[hosts->n_experts];
+    for (int64_t e = hosts->n_experts - 1; e >= 0; e--)
+        hosts->first[e] = n -= hosts->first[e];
+}
+
+/* From the mapping [E,D] of a file; EXIT_DONE, or the error is printed. */
+static int read_hosts(struct sim_hosts *hosts, const char *path, const uint16_t *mapping)
+{
+    for (int64_t e = 0; e < hosts->n_experts; e++)
+        for (int64_t q = 0; q < hosts->n_devices; q++) {
+            const int value = mapping[e * hosts->n_devices + q];
+            if (value > 1)
+                return plain_error("%s: expert_mapping of expert %lld, device %lld is %d, want 0 or 1", path,
+                                   (long long)e, (long long)q, value);
+            if (value == 1)
+                add_host(hosts, e, q);
+        }
+    done(hosts);
+    return EXIT_DONE;
+}
+
+/* Blocks of neighbours: E/D experts each if that is whole. */
+static void place_blocks(struct sim_hosts *hosts)
+{
+    for (int64_t e = 0; e < hosts->n_experts; e++)
+        add_host(hosts, e, e * hosts->n_devices / hosts->n_experts);
+    done(hosts);
+}
+
+static int by_number(const void *a, const void *b)
+{
+    int64_t x, y;
+    memcpy(&x, a, sizeof x);
+    memcpy(&y, b, sizeof y);
+    return (x > y) - (x < y);
+}
+
+/* place[i] is an expert on entry, then the expert and its device in one number. */
+static void add_places(struct sim_hosts *hosts, int64_t *place, int64_t n_places)
+{
+    const int64_t d = hosts->n_devices;
+    for (int64_t i = 0; i < n_places; i++)
+        place[i] = place[i] * d + i / (n_places / d);
+    qsort(place, (size_t)n_places, sizeof *place, by_number);
+    for (int64_t i = 0; i < n_places; i++)
+        if (i == 0 || place[i] != place[i - 1]) /* replicas on one device are one host */
+            add_host(hosts, place[i] / d, place[i] % d);
+    done(hosts);
+}
+
+/* By sy_moe_place, on so many places; EXIT_DONE, or the error is printed. */
+static int place_loads(struct sim_hosts *hosts, const struct common *common, const int64_t *loads,
+                       int64_t n_places)
+{
+    int64_t by_expert[] = {1, hosts->n_experts}, by_place[] = {1, n_places};
+    int64_t *const place = calloc((size_t)n_places, sizeof *place);
+    sy_ctx *const ctx = place ? common_context(common) : NULL;
+    if (!place)
+        return plain_error("out of memory");
+    if (!ctx) {
+        free(place);
+        return EXIT_USAGE;
+    }
+    const DLTensor in = sy_tensor((void *)(uintptr_t)loads, SY_I64, 2, by_expert),
+                   out = sy_tensor(place, SY_I64, 2, by_place);
+    const sy_moe_place_args args = {.loads = &in,
+                                    .num_physical = n_places,
+                                    .devices = hosts->n_devices,
+                                    .distinct = true,
+                                    .physical_to_logical = &out};
+    int code = EXIT_DONE;
+    if (sy_moe_place(ctx, &args) == SY_OK)
+        add_places(hosts, place, n_places);
+    else
+        code = usage_error("sim-a2a", "--places is %lld: %s", (long long)n_places, sy_ctx_error(ctx));
+    free(place);
+    sy_ctx_destroy(ctx);
+    return code;
+}
+
+/* As all_to_all_dispatch: with LOCAL nodes are of equal size. EXIT_DONE, or the error is printed. */
+static int check_nodes(const struct sim_hosts *hosts, int64_t node)
+{
+    if (hosts->replica != SY_A2A_REPLICA_LOCAL || hosts->n_devices % node == 0)
+        return EXIT_DONE;
+    return usage_error("sim-a2a", "--node is %lld with --replica local, want a divisor of %lld devices",
+                       (long long)node, (long long)hosts->n_devices);
+}
+
+/* The word of --replica; EXIT_DONE, or the error is printed. */
+static int take_replica(struct sim_hosts *hosts, const char *word)
+{
+    const sy_op_info *const op = sy_op_find("all_to_all_dispatch");
+    const sy_field_info *field = sy_op_field(op, 0);
+    char words[128];
+    int value;
+    for (int i = 0; strcmp(field->name, "replica") != 0; i++)
+        field = sy_op_field(op, i);
+    if (op_word_value(field->words, word, &value)) {
+        hosts->replica = (sy_a2a_replica)value;
+        return EXIT_DONE;
+    }
+    op_words_text(field->words, ", ", words, sizeof words);
+    return usage_error("sim-a2a", "--replica is %s, want one of %s", word, words);
+}
+
+/* p itself; else of those in its node number p mod how many; else of all. */
+static int64_t nearest(const int64_t *holder, int64_t n, int64_t p, int64_t node)
+{
+    int64_t in_node = 0;
+    for (int64_t i = 0; i < n; i++) {
+        if (holder[i] == p)
+            return p;
+        in_node += node > 1 && holder[i] / node == p / node;
+    }
+    for (int64_t i = 0, seen = 0; i < n && in_node > 0; i++)
+        if (holder[i] / node == p / node && seen++ == p % in_node)
+            return holder[i];
+    return holder[p % n];
+}
+
+/* The device that serves the next choice of e, by token i of device p; with ALL the one that combine reads. Some device hosts e. */
+static int64_t serve(struct sim_hosts *hosts, int64_t e, int64_t p, int64_t i, int64_t node)
+{
+    const int64_t *const holder = hosts->holder + hosts->first[e];
+    const int64_t n = hosts->first[e + 1] - hosts->first[e], turn = hosts->turn[e]++;
+    switch (hosts->replica) {
+    case SY_A2A_REPLICA_ROUND_ROBIN:
+        return holder[i % n];
+    case SY_A2A_REPLICA_HASH:
+        return holder[(int64_t)((uint64_t)i * 2654435769u % ((uint64_t)1 << 32)) % n];
+    case SY_A2A_REPLICA_BALANCED:
+        return holder[turn % n];
+    case SY_A2A_REPLICA_LOCAL:
+        return nearest(holder, n, p, node);
+    default:
+        return holder[0];
+    }
+}
+
 /* ---- Drawing tokens ------------------------------------------------------------------------------------ */
-
-/* splitmix64 */
-static uint64_t random_bits(struct sim *sim)
-{
-    uint64_t z = sim->random += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static double random_unit(struct sim *sim)
-{
-    return (double)(random_bits(sim) >> 11) * 0x1p-53;
-}
 
 /* An expert by weight, of those not taken; `left` is the sum of their weights. */
 static int64_t draw_weighted(struct sim *sim, double left)
 {
-    double point = random_unit(sim) * left;
+    double point = random_unit(&sim->random) * left;
     int64_t last = 0;
     for (int64_t e = 0; e < sim->n_experts; e++)
         if (!sim->taken[e]) {
@@ -80,7 +227,7 @@ static void draw_token(struct sim *sim)
     if (sim->skew == 0) {
         for (int64_t k = 0; k < sim->n_slots; k++) {
             const int64_t other =
-                k + (int64_t)((random_bits(sim) >> 32) * (uint64_t)(sim->n_experts - k) >> 32);
+                k + (int64_t)((random_bits(&sim->random) >> 32) * (uint64_t)(sim->n_experts - k) >> 32);
             const int64_t e = sim->deck[other];
             sim->deck[other] = sim->deck[k];
             sim->deck[k] = sim->choice[k] = e;
@@ -123,7 +270,7 @@ static void count_token(struct sim *sim, int64_t p, int64_t token)
             live = sim->choice[j] != e;
         if (!live || hosts->first[e] == hosts->first[e + 1])
             continue;
-        const int64_t home = sim_serve(hosts, e, p, token, sim->wire.node);
+        const int64_t home = serve(hosts, e, p, token, sim->wire.node);
         sim->slots[home * sim->n_devices + p]++;
         sim->remote_slots += home != p;
         count_row(sim, p, home, token);
@@ -136,20 +283,13 @@ static void count_token(struct sim *sim, int64_t p, int64_t token)
 /* The index with all bits set is no expert: -1. */
 static int64_t index_at(const struct st_tensor *indices, int64_t i)
 {
-    const char *const at = (const char *)indices->view.data + (size_t)i * st_type_bytes(indices->view.dtype);
-    uint16_t u16;
-    int32_t i32;
-    int64_t i64;
-    if (indices->view.dtype.bits == 16) {
-        memcpy(&u16, at, sizeof u16);
-        return u16 == UINT16_MAX ? -1 : u16;
-    }
-    if (indices->view.dtype.bits == 32) {
-        memcpy(&i32, at, sizeof i32);
-        return i32;
-    }
-    memcpy(&i64, at, sizeof i64);
-    return i64;
+    const size_t bytes = st_type_bytes(indices->view.dtype);
+    uint64_t index = 0;
+    memcpy(&index, (const char *)indices->view.data + (size_t)i * bytes,
+           bytes); /* little-endian, as the file is */
+    if (bytes == sizeof(uint16_t))
+        return index == UINT16_MAX ? -1 : (int64_t)index;
+    return bytes == sizeof(int32_t) ? (int32_t)index : (int64_t)index;
 }
 
 /* Where token n of device p is in the file. */
@@ -269,9 +409,9 @@ static int run_file(struct sim *sim)
     if (code == EXIT_DONE && !alloc_arrays(sim, sim->n_experts * sim->n_devices))
         code = plain_error("out of memory");
     if (code == EXIT_DONE)
-        code = sim_read_hosts(&sim->hosts, sim->path, mapping->view.data);
+        code = read_hosts(&sim->hosts, sim->path, mapping->view.data);
     if (code == EXIT_DONE)
-        code = sim_check_nodes(&sim->hosts, sim->wire.node);
+        code = check_nodes(&sim->hosts, sim->wire.node);
     if (code == EXIT_DONE)
         code = count_file(sim);
     if (code == EXIT_DONE)
@@ -286,12 +426,12 @@ static int run_drawn(struct sim *sim, const struct common *common)
     sim->n_tokens = sim->tokens.items[0];
     if (!alloc_arrays(sim, sim->n_places > 0 ? sim->n_places : sim->n_experts))
         return plain_error("out of memory");
-    int code = sim_check_nodes(&sim->hosts, sim->wire.node);
+    int code = check_nodes(&sim->hosts, sim->wire.node);
     if (sim->n_places == 0)
-        sim_place_blocks(&sim->hosts);
+        place_blocks(&sim->hosts);
     else if (code == EXIT_DONE) {
         count_drawn(sim, true);
-        code = sim_place_loads(&sim->hosts, common, sim->loads, sim->n_places);
+        code = place_loads(&sim->hosts, common, sim->loads, sim->n_places);
     }
     if (code != EXIT_DONE)
         return code;
@@ -352,7 +492,7 @@ static int take_value(struct sim *sim, const struct arg *arg, const char *value)
     if (arg_is(arg, "preset"))
         return sim_take_preset(&sim->wire, value);
     if (arg_is(arg, "replica"))
-        return sim_take_replica(&sim->hosts, value);
+        return take_replica(&sim->hosts, value);
     const struct number_option options[] = {
         {"experts", 1, MAX_EXPERTS, &sim->n_experts, NULL, true},
         {"k", 1, MAX_EXPERTS, &sim->n_slots, NULL, true},

@@ -3,12 +3,84 @@
  */
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "cli.h"
 #include "emit.h"
 #include "sim.h"
 
 enum { SMALL_MATRIX = 16, INDEX_BYTES = 2 };
+
+/* ---- The network --------------------------------------------------------------------------------------- */
+
+/* Whether all devices are in one node. */
+static bool one_node(const struct sim_wire *wire, int64_t n_devices)
+{
+    return wire->node > 1 && n_devices <= wire->node;
+}
+
+/*
+ * Microseconds of one device: a round, its messages, and the bytes of its fuller direction. Of the links inside its node and of the
+ * others, which work at the same time, the slower counts. uniform_us: all other devices get as many bytes.
+ */
+static double wire_us(const struct sim_wire *wire, int64_t n_devices, double rows_out, double inside,
+                      double outside)
+{
+    if (n_devices == 1)
+        return 0;
+    return (one_node(wire, n_devices) ? wire->node_latency_us : wire->latency_us) +
+           fmin((double)(n_devices - 1), rows_out) * wire->message_us +
+           fmax(inside / wire->node_gb_per_s, outside / wire->gb_per_s) * 1e-3;
+}
+
+/* The part of the bytes for other devices that stays in the node when all of them get as many. */
+static double part_inside(const struct sim_wire *wire, int64_t n_devices)
+{
+    const int64_t node = wire->node < n_devices ? wire->node : n_devices;
+    return wire->node > 1 && n_devices > 1 ? (double)(node - 1) / (double)(n_devices - 1) : 0;
+}
+
+static double uniform_us(const struct sim_wire *wire, int64_t n_devices, double rows, double bytes)
+{
+    const double inside = part_inside(wire, n_devices);
+    return wire_us(wire, n_devices, rows, inside * bytes, (1 - inside) * bytes);
+}
+
+/* Of a table with so many bytes of each device, which all of them get. */
+static double table_us(const struct sim_wire *wire, int64_t n_devices, double bytes)
+{
+    const bool inside = one_node(wire, n_devices);
+    return ceil(log2((double)n_devices)) * (inside ? wire->node_latency_us : wire->latency_us) +
+           (double)(n_devices - 1) * bytes / (inside ? wire->node_gb_per_s : wire->gb_per_s) * 1e-3;
+}
+
+/* "in nodes of 8 devices 2 us, 450 GB/s; ", or nothing. */
+static void print_node(const struct sim_wire *wire)
+{
+    if (wire->node > 1)
+        printf("in nodes of %" PRId64 " devices %g us, %g GB/s; ", wire->node, wire->node_latency_us,
+               wire->node_gb_per_s);
+}
+
+/* Assumptions of the model, not measurements. */
+static const struct preset {
+    const char *name;
+    struct sim_wire wire;
+} presets[] = {
+    {"h100", {5, 0.3, 50, 8, 2, 450}},  /* NVLink 4 in a node of 8, one 400 Gb/s adapter for each GPU */
+    {"b200", {5, 0.3, 50, 8, 2, 900}},  /* NVLink 5 */
+    {"gb200", {5, 0.3, 50, 72, 2, 900}} /* a rack of 72 */
+};
+
+int sim_take_preset(struct sim_wire *wire, const char *name)
+{
+    for (size_t i = 0; i < sizeof presets / sizeof presets[0]; i++)
+        if (strcmp(name, presets[i].name) == 0) {
+            *wire = presets[i].wire;
+            return EXIT_DONE;
+        }
+    return usage_error("sim-a2a", "--preset is %s, want h100, b200 or gb200", name);
+}
 
 /* ---- The formula and the model ------------------------------------------------------------------------- */
 
@@ -49,7 +121,7 @@ static struct expected expect_uniform(const struct sim *sim, int64_t n_devices, 
 
 static double metadata_us(const struct sim *sim, int64_t n_devices, int64_t n_tokens)
 {
-    return sim_table_us(&sim->wire, n_devices, (double)(n_tokens * sim->n_slots * INDEX_BYTES));
+    return table_us(&sim->wire, n_devices, (double)(n_tokens * sim->n_slots * INDEX_BYTES));
 }
 
 /* The load of one exchange on the devices. */
@@ -77,8 +149,8 @@ static struct load load_of(const struct sim *sim, const int64_t *rows, bool tran
         load.in_mean += in / (double)d;
         load.out_max = fmax(load.out_max, out);
         load.in_max = fmax(load.in_max, in);
-        load.us = fmax(load.us, sim_wire_us(&sim->wire, d, out, fmax(near_out, near_in) * bytes,
-                                            fmax(out - near_out, in - near_in) * bytes));
+        load.us = fmax(load.us, wire_us(&sim->wire, d, out, fmax(near_out, near_in) * bytes,
+                                        fmax(out - near_out, in - near_in) * bytes));
     }
     return load;
 }
@@ -110,9 +182,9 @@ static struct row row_of(const struct sim *sim, int64_t d, int64_t n)
                         rows * fp8,
                         back * plain,
                         (double)(d * n) * plain,
-                        sim_uniform_us(&sim->wire, d, rows, rows * plain),
-                        sim_uniform_us(&sim->wire, d, rows, rows * fp8),
-                        sim_uniform_us(&sim->wire, d, back, back * plain),
+                        uniform_us(&sim->wire, d, rows, rows * plain),
+                        uniform_us(&sim->wire, d, rows, rows * fp8),
+                        uniform_us(&sim->wire, d, back, back * plain),
                         metadata_us(sim, d, n)};
 }
 
@@ -151,7 +223,7 @@ static void print_head(const struct sim *sim)
            "%.0f bytes (fp8)\n%g us latency, %g us per message, %g GB/s; ",
            sim->n_slots, sim->n_experts, sim->hidden, row_bytes(sim, false), row_bytes(sim, true),
            sim->wire.latency_us, sim->wire.message_us, sim->wire.gb_per_s);
-    sim_print_node(&sim->wire);
+    print_node(&sim->wire);
     printf("MB and us per device\n\n");
     puts(
         "| D | tokens | hit rate | remote devices | remote slots | dispatch MB, fp8 | combine MB | padded MB "
@@ -206,6 +278,12 @@ static void print_per_token(const char *name, double counted, double expected)
         printf("  %7.2f\n", expected);
 }
 
+/* Whether several devices get a token because of one expert; then partial sums are not possible. */
+static bool many_serve(const struct sim_hosts *hosts)
+{
+    return hosts->replicated && hosts->replica == SY_A2A_REPLICA_ALL;
+}
+
 static void print_counted(const struct sim *sim, const struct expected *expected, const struct load *loads)
 {
     static const char *const names[N_LOADS] = {"dispatch", "combine, slots", "combine, local_reduce"};
@@ -230,7 +308,7 @@ static void print_counted(const struct sim *sim, const struct expected *expected
         "        us\n");
     for (int i = 0; i < N_LOADS; i++) {
         const struct load *const l = &loads[i];
-        if (i == PARTIAL && sim_many_serve(&sim->hosts))
+        if (i == PARTIAL && many_serve(&sim->hosts))
             printf("  %-21s none: an expert has two holders\n", names[i]);
         else
             printf("  %-21s %14.1f %6.0f %5.2f %15.1f %6.0f %5.2f %9.2f %9.2f %9.1f\n", names[i], l->out_mean,
@@ -241,7 +319,7 @@ static void print_counted(const struct sim *sim, const struct expected *expected
     printf("  %-21s %84.1f\n", "metadata", metadata_us(sim, sim->n_devices, sim->n_tokens));
     printf("\nModel: %g us latency, %g us per message, %g GB/s; ", sim->wire.latency_us, sim->wire.message_us,
            sim->wire.gb_per_s);
-    sim_print_node(&sim->wire);
+    print_node(&sim->wire);
     printf("the slowest device counts.\n");
     if (sim->matrix || sim->n_devices <= SMALL_MATRIX) {
         print_matrix(sim, "dispatch", sim->dispatch);
@@ -293,7 +371,7 @@ static void emit_counted(const struct sim *sim, const struct expected *expected,
     emit_number(&json, "remote_slots_uniform", expected->remote_slots);
     emit_load(&json, "dispatch", &loads[DISPATCH]);
     emit_load(&json, "combine_slots", &loads[SLOTS]);
-    if (sim_many_serve(&sim->hosts))
+    if (many_serve(&sim->hosts))
         emit_string(&json, "combine_local_reduce", NULL);
     else
         emit_load(&json, "combine_local_reduce", &loads[PARTIAL]);

@@ -2,8 +2,6 @@
  * Starts the program that is linked with MPI from the plain one. A program linked with MPI cannot start without its
  * libraries, and the plain one must run without them.
  */
-#include "team.h"
-
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -21,7 +21,7 @@ if(SWITCHYARD_BENCH)
         endforeach()
     endforeach()
     file(CONFIGURE OUTPUT bench/bench_list.h CONTENT "/* Made by the build. */\n@bench_list@\n" @ONLY)
-    switchyard_embed(bench_sources bench/peers.py bench_peers_py bench/peers.h)
+    switchyard_embed(bench_sources bench/peers.py bench_peers_py bench/report.h)
     switchyard_embed(bench_sources bench/demo.css demo_style bench/demo.h)
 endif()
 

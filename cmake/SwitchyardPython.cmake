@@ -17,8 +17,7 @@ function(switchyard_binding target name)
                           BUILD_WITH_INSTALL_RPATH ON)
     set(link ${switchyard_hardening_link})
     list(REMOVE_ITEM link -Wl,-z,defs) # the interpreter has the symbols of Python
-    target_link_options(${target} PRIVATE ${link} ${switchyard_sanitize}
-                        $<$<PLATFORM_ID:Darwin>:-undefined> $<$<PLATFORM_ID:Darwin>:dynamic_lookup>)
+    target_link_options(${target} PRIVATE ${link} ${switchyard_sanitize})
     switchyard_export_only(${target} python/binding/binding.map)
 endfunction()
 

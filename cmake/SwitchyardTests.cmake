@@ -200,8 +200,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         endforeach()
         # The programs of tests/op, but those about CPU memory and threads, and those that take an emulator too long.
         file(GLOB files CONFIGURE_DEPENDS tests/op/*.c)
-        list(FILTER files EXCLUDE REGEX "/(tensors|workspace|ctx|ctx_device|ctx_threads|describe|stack|views)\\.c$")
-        list(FILTER files EXCLUDE REGEX "/op/(kv_gather|kv_layout|sample_(largest|oracle))\\.c$")
+        list(FILTER files EXCLUDE REGEX "/(tensors|workspace|ctx|ctx_device|ctx_threads|describe|stack|views|sample_(largest|oracle))\\.c$")
         foreach(file IN LISTS files)
             string(REGEX MATCH "([a-z]+)/([a-z_]+)\\.c$" name ${file})
             switchyard_test(cuda_${CMAKE_MATCH_1}_${CMAKE_MATCH_2} cuda tests_${CMAKE_MATCH_1} ${CMAKE_MATCH_2} ENVIRONMENT ${emulated})
@@ -281,7 +280,7 @@ elseif(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND) # a line in the report
 endif()
 
 # The transport over NCCL: the same tests, whose processes start themselves. With a double of NCCL and of the CUDA runtime, without a
-# GPU; where libswitchyard_nccl is built, as gpu_nccl_<name> with the real ones.
+# GPU; where libswitchyard_nccl is built, `test_cuda.py --mesh` runs tests_gpu_nccl with the real ones.
 function(switchyard_nccl_program program)
     list(TRANSFORM ARGN PREPEND tests/)
     list(TRANSFORM ARGN APPEND .c)
@@ -336,25 +335,8 @@ if(SWITCHYARD_TESTS AND TARGET switchyard_test_support)
                 switchyard_test(nccl_killed_${when}_${way}_${notices} nccl tests_nccl killed ${when} ${way}
                                 ENVIRONMENT SWITCHYARD_RANKS=3 SWITCHYARD_FAKE_NCCL=${notices})
             endforeach()
-            if(TARGET switchyard_nccl AND TARGET switchyard_cuda)
-                list(APPEND gpu_nccl_tests gpu_nccl_killed_${when}_${way})
-                add_test(NAME gpu_nccl_killed_${when}_${way} COMMAND tests_gpu_nccl killed ${when} ${way})
-            endif()
         endforeach()
     endforeach()
-endif()
-
-# Skipped where there is no GPU. Processes that share one switch every few milliseconds, so not all programs end soon there.
-if(gpu_nccl_tests)
-    foreach(name create bytes)
-        list(APPEND gpu_nccl_tests gpu_nccl_${name}_2)
-        add_test(NAME gpu_nccl_${name}_2 COMMAND tests_gpu_nccl ${name})
-    endforeach()
-    set_tests_properties(${gpu_nccl_tests} PROPERTIES LABELS cuda RUN_SERIAL ON
-                         ENVIRONMENT "SWITCHYARD_RANKS=2;SWITCHYARD_TEST_DEVICE=cuda")
-    add_test(NAME gpu_nccl_all_to_all_2 COMMAND tests_gpu_nccl all_to_all)
-    set_tests_properties(gpu_nccl_all_to_all_2 PROPERTIES LABELS cuda RUN_SERIAL ON ENVIRONMENT
-                         "SWITCHYARD_RANKS=2;SWITCHYARD_TEST_DEVICE=cuda;SWITCHYARD_TEST_MATCH=1x2, messages")
 endif()
 
 if(SWITCHYARD_EXAMPLES)

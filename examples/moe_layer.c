@@ -45,10 +45,10 @@ static int32_t place[M];                              /* place[t * K + j]: the r
 static int64_t first[E + 1];                          /* rows first[e] .. first[e + 1] - 1 visit expert e */
 static float rows[M][H], a[M][F], b[M][F], inner[M][F], results[M][H];
 static sy_ctx *ctx;
-static int64_t TH[] = {T, H}, TE[] = {T, E}, MH[] = {M, H}, E1[] = {E + 1}; /* rank 1 uses one of them */
 
-/* Switchyard's tensors are DLPack's: a description of memory that we own. */
-#define f32(data, shape) sy_tensor(data, SY_F32, 2, shape)
+/* Switchyard's tensors are DLPack's: a description of memory that we own, here valid until the end of the function. */
+#define MAT(data, type, rows, cols) sy_mat(&(sy_view){0}, data, type, rows, cols)
+#define VEC(data, type, n) sy_vec(&(sy_view){0}, data, type, n)
 
 /* The sentence of a rejected call names the wrong argument; here that ends the program. */
 static void must(sy_status status)
@@ -75,25 +75,23 @@ static float sigmoid(float v)
 
 static void forward(void)
 {
-    DLTensor tx = f32(x, TH), ty = f32(y, TH), trows = f32(rows, MH), tresults = f32(results, MH);
-    DLTensor tlogits = f32(logits, TE), tscores = f32(scores, TE), tprobs = f32(probs, TE);
-    DLTensor tmap = sy_tensor(map, SY_BOOL, 2, TE), tplace = sy_tensor(place, SY_I32, 1, MH);
-    DLTensor tfirst = sy_tensor(first, SY_I64, 1, E1);
-
     /* The router is one matrix. moe_route turns its logits into scores and picks the K largest of a token. */
     matmul(T, E, H, ' ', *x, 't', *router, 0, *logits);
-    const sy_moe_route_args route = {
-        .logits = &tlogits, .k = K, .routing_map = &tmap, .probs = &tprobs, .scores = &tscores};
+    const sy_moe_route_args route = {.logits = MAT(logits, SY_F32, T, E),
+                                     .k = K,
+                                     .routing_map = MAT(map, SY_BOOL, T, E),
+                                     .probs = MAT(probs, SY_F32, T, E),
+                                     .scores = MAT(scores, SY_F32, T, E)};
     must(sy_moe_route(ctx, &route));
 
     /* One copy of a token for each of its visits, grouped by expert. expert_offsets gives the rows of each expert;
        all later calls need sorted_indices for the way back. */
-    const sy_moe_permute_args to = {.tokens = &tx,
-                                    .routing_map = &tmap,
+    const sy_moe_permute_args to = {.tokens = MAT(x, SY_F32, T, H),
+                                    .routing_map = route.routing_map,
                                     .num_out_tokens = M,
-                                    .permuted_tokens = &trows,
-                                    .sorted_indices = &tplace,
-                                    .expert_offsets = &tfirst};
+                                    .permuted_tokens = MAT(rows, SY_F32, M, H),
+                                    .sorted_indices = VEC(place, SY_I32, M),
+                                    .expert_offsets = VEC(first, SY_I64, E + 1)};
     must(sy_moe_permute(ctx, &to));
 
     /* Each expert processes its own rows: three matrix products. */
@@ -110,11 +108,11 @@ static void forward(void)
     }
 
     /* Back to token order: the K results of a token, each times its score, added up. */
-    const sy_moe_unpermute_args back = {.permuted_tokens = &tresults,
-                                        .sorted_indices = &tplace,
-                                        .routing_map = &tmap,
-                                        .probs = &tprobs,
-                                        .tokens = &ty};
+    const sy_moe_unpermute_args back = {.permuted_tokens = MAT(results, SY_F32, M, H),
+                                        .sorted_indices = to.sorted_indices,
+                                        .routing_map = route.routing_map,
+                                        .probs = route.probs,
+                                        .tokens = MAT(y, SY_F32, T, H)};
     must(sy_moe_unpermute(ctx, &back));
 }
 
@@ -157,34 +155,30 @@ static void router_backward(void)
 
 static void backward(void)
 {
-    DLTensor tdy = f32(dy, TH), tdx = f32(dx, TH), tprobs = f32(probs, TE), tdprobs = f32(dprobs, TE);
-    DLTensor tresults = f32(results, MH), tdresults = f32(dresults, MH), tdrows = f32(drows, MH);
-    DLTensor tmap = sy_tensor(map, SY_BOOL, 2, TE), tplace = sy_tensor(place, SY_I32, 1, MH);
-
     for (int t = 0; t < T; t++) /* the loss: half the squared distance */
         for (int h = 0; h < H; h++)
             dy[t][h] = y[t][h] - target[t][h];
 
     /* y is a weighted sum. A result's gradient is dy times its score; a score's is the dot product of dy and the
        result it weighs. One call returns both, the first in the order of the rows. */
-    const sy_moe_unpermute_grad_args spread = {.grad_tokens = &tdy,
-                                               .sorted_indices = &tplace,
-                                               .permuted_tokens = &tresults,
-                                               .routing_map = &tmap,
-                                               .probs = &tprobs,
-                                               .grad_permuted_tokens = &tdresults,
-                                               .grad_probs = &tdprobs};
+    const sy_moe_unpermute_grad_args spread = {.grad_tokens = MAT(dy, SY_F32, T, H),
+                                               .sorted_indices = VEC(place, SY_I32, M),
+                                               .permuted_tokens = MAT(results, SY_F32, M, H),
+                                               .routing_map = MAT(map, SY_BOOL, T, E),
+                                               .probs = MAT(probs, SY_F32, T, E),
+                                               .grad_permuted_tokens = MAT(dresults, SY_F32, M, H),
+                                               .grad_probs = MAT(dprobs, SY_F32, T, E)};
     must(sy_moe_unpermute_grad(ctx, &spread));
     for (int e = 0; e < E; e++)
         if (first[e + 1] > first[e])
             expert_backward(e, (int)first[e], (int)(first[e + 1] - first[e]));
 
     /* A token was copied K times, so its gradient is the sum over its copies. */
-    const sy_moe_permute_grad_args collect = {.grad_permuted_tokens = &tdrows,
-                                              .sorted_indices = &tplace,
+    const sy_moe_permute_grad_args collect = {.grad_permuted_tokens = MAT(drows, SY_F32, M, H),
+                                              .sorted_indices = spread.sorted_indices,
                                               .num_experts = E,
                                               .num_tokens = T,
-                                              .grad_tokens = &tdx};
+                                              .grad_tokens = MAT(dx, SY_F32, T, H)};
     must(sy_moe_permute_grad(ctx, &collect));
 
     /* The token is also the input of the router: the last part of dx is added to the rest. */

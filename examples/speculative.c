@@ -52,17 +52,16 @@ static void check(sy_ctx *ctx, sy_status status)
 static void decode(sy_ctx *ctx, struct request *r)
 {
     float logits[VOCAB];
-    int64_t token = 0, shape[] = {1, VOCAB}, one[] = {1};
-    sy_view t, seed, offset, stream;
-    const DLTensor x = sy_tensor(logits, SY_F32, 2, shape), out = sy_tensor(&token, SY_I64, 1, one);
+    int64_t token = 0;
+    sy_view x, t, seed, offset, stream, out;
     for (; r->length < LENGTH; r->calls++) {
         model(r->text, r->length, logits);
-        check(ctx, sy_sample(ctx, &(sy_sample_args){.logits = &x,
+        check(ctx, sy_sample(ctx, &(sy_sample_args){.logits = sy_mat(&x, logits, SY_F32, 1, VOCAB),
                                                     .temperature = sy_number_f32(&t, r->temperature),
                                                     .seed = sy_number_i64(&seed, r->seed),
                                                     .offset = sy_number_i64(&offset, r->length),
                                                     .stream = sy_number_i64(&stream, 0),
-                                                    .token = &out}));
+                                                    .token = sy_vec(&out, &token, SY_I64, 1)}));
         r->text[r->length++] = token;
     }
 }
@@ -71,26 +70,25 @@ static void decode(sy_ctx *ctx, struct request *r)
 static void decode_with_drafts(sy_ctx *ctx, struct request *r)
 {
     float logits[ROWS][VOCAB];
-    int64_t draft[ROWS], token[ROWS], shape[] = {1, ROWS, VOCAB}, slots[] = {1, ROWS}, one[] = {1};
+    int64_t draft[ROWS], token[ROWS];
     int32_t count = 0;
-    sy_view t, seed, offset, stream;
-    const DLTensor x = sy_tensor(logits, SY_F32, 3, shape), drafts = sy_tensor(draft, SY_I64, 2, slots),
-                   out = sy_tensor(token, SY_I64, 2, slots), n = sy_tensor(&count, SY_I32, 1, one);
+    sy_view d, t, seed, offset, stream, out, n;
+    const DLTensor x = sy_tensor(logits, SY_F32, 3, (const int64_t[]){1, ROWS, VOCAB});
     for (; r->length < LENGTH; r->calls++) {
         for (int64_t i = 0; i < ROWS; i++) {
             if (i > 0)
                 draft[i] = r->text[r->length + i - 1] = guess(r->text, r->length + i - 1);
             model(r->text, r->length + i, logits[i]);
         }
-        check(ctx,
-              sy_sample_verify(ctx, &(sy_sample_verify_args){.logits = &x,
-                                                             .draft_token = &drafts,
-                                                             .temperature = sy_number_f32(&t, r->temperature),
-                                                             .seed = sy_number_i64(&seed, r->seed),
-                                                             .offset = sy_number_i64(&offset, r->length),
-                                                             .stream = sy_number_i64(&stream, 0),
-                                                             .token = &out,
-                                                             .count = &n}));
+        check(ctx, sy_sample_verify(
+                       ctx, &(sy_sample_verify_args){.logits = &x,
+                                                     .draft_token = sy_mat(&d, draft, SY_I64, 1, ROWS),
+                                                     .temperature = sy_number_f32(&t, r->temperature),
+                                                     .seed = sy_number_i64(&seed, r->seed),
+                                                     .offset = sy_number_i64(&offset, r->length),
+                                                     .stream = sy_number_i64(&stream, 0),
+                                                     .token = sy_mat(&out, token, SY_I64, 1, ROWS),
+                                                     .count = sy_vec(&n, &count, SY_I32, 1)}));
         memcpy(r->text + r->length, token, (size_t)count * sizeof *token);
         r->length += count;
     }

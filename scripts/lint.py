@@ -15,9 +15,8 @@ import sys
 
 import python_env
 import run_tests
-from run_tests import Case
+from run_tests import ROOT, Case
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 # How many states the analyzer visits in a function: a tenth of its default, which takes six times as long in all.
 PATHS = [f"--extra-arg={word}" for word in ("-Xclang", "-analyzer-config", "-Xclang", "max-nodes=20000")]
 FOLDERS = ("include", "src", "transports", "compat", "cli", "bench", "examples", "integrations", "python", "tests")

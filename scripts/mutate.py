@@ -44,9 +44,9 @@ import threading
 import time
 
 import run_tests
+from run_tests import ROOT
 from mutate_sites import HEADER, LOG_BYTES, SELECTOR, Finder, Site, mutated
 
-ROOT = run_tests.ROOT
 WORK = os.path.join(ROOT, "build", "mutate")
 TREE, BUILD = os.path.join(WORK, "tree"), os.path.join(WORK, "build")
 FOLDERS = ("src/ops", "src/cpu", "src/cuda", "src/exchange", "src/comm", "src/kernels")

@@ -9,6 +9,8 @@ import os
 import re
 import sys
 
+import tap
+
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 
 
@@ -50,10 +52,7 @@ class Tap:
 
     def report(self, verdict, name, text=""):
         self.number += 1
-        print(f"{verdict} {self.number} - {name.splitlines()[0]}")
-        for line in text.splitlines():
-            print(f"# {line}")
-        sys.stdout.flush()
+        tap.report(self.number, verdict, name.splitlines()[0], text)
 
 
 def reason_of(report):
@@ -66,9 +65,9 @@ def run_here(arguments):
     import pytest
     options = ["-p", "no:terminal", "-p", "no:cacheprovider", "-o", "addopts=--strict-markers", "-o", "log_level=WARNING",
                "-c", os.path.join(ROOT, "pyproject.toml")]
-    tap = Tap()
-    code = pytest.main([*options, *arguments], plugins=[tap])
-    return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED and tap.number else int(code)
+    plugin = Tap()
+    code = pytest.main([*options, *arguments], plugins=[plugin])
+    return 0 if code == pytest.ExitCode.NO_TESTS_COLLECTED and plugin.number else int(code)
 
 
 def main():

@@ -166,6 +166,12 @@ def count(cases):
     return tuple(sum(c.verdict == v for c in cases) for v in ("passed", "failed", "skipped"))
 
 
+def rename(cases, prefix):
+    for case in cases:
+        case.suite = f"{prefix}.{case.suite}"
+    return cases
+
+
 def say(passed, failed, skipped):
     return f"{passed} passed, {failed} failed, {skipped} skipped"
 

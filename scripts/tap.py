@@ -6,6 +6,13 @@ import sys
 import unittest
 
 
+def report(number, verdict, name, text=""):
+    print(f"{verdict} {number} - {name}")
+    for line in text.splitlines():
+        print(f"# {line}")
+    sys.stdout.flush()
+
+
 class TapResult(unittest.TestResult):
     """Prints each test when it ends. A test with failing subtests is one failed test."""
 
@@ -57,10 +64,7 @@ class TapResult(unittest.TestResult):
 
     def report(self, verdict, name, text=""):
         self.number += 1
-        print(f"{verdict} {self.number} - {name}")
-        for line in text.splitlines():
-            print(f"# {line}")
-        sys.stdout.flush()
+        report(self.number, verdict, name, text)
 
 
 def main():

@@ -18,9 +18,8 @@ import time
 import lint
 import python_env
 import run_tests
-from run_tests import Case
+from run_tests import ROOT, Case, rename
 
-ROOT = lint.ROOT
 FUZZ_SECONDS = 30  # of all targets together
 SCHEDULES = {"comm_schedule": 60000, "mpi_schedule_2": 16000, "mpi_schedule_3": 6000, "mpi_schedule_4": 3000,
              "mpi_schedule_8": 1200}  # exchanges of each program
@@ -55,12 +54,6 @@ def build(preset, *targets):
     must("cmake", "--preset", preset, "--log-level=NOTICE")
     must("cmake", "--build", f"build/{preset}", *(["--target", *targets] if targets else []))
     return os.path.join(ROOT, "build", preset)
-
-
-def rename(cases, stage):
-    for case in cases:
-        case.suite = f"{stage}.{case.suite}"
-    return cases
 
 
 def quiet(_):

@@ -3,8 +3,7 @@
                                                   test_cuda.py --mesh [--emulated] [--limit SECONDS] [--build FOLDER] [--python PROGRAM]
 
 Builds into build/cuda for the GPU that nvidia-smi names, with further arguments for cmake where libraries are in unusual
-places; --build names a folder that is built already. Then runs, on the device: the tests of tests/op whose
-operators are all there, the cases of the operators, the worked examples with launches for 1, 3 and all multiprocessors, graphs of
+places; --build names a folder that is built already. Then runs, on the device: the tests of tests/op, the cases of the operators, the worked examples with launches for 1, 3 and all multiprocessors, graphs of
 calls, the recorded results of tests/case; and the examples once more, with launches for 3 multiprocessors, under
 compute-sanitizer with memcheck, racecheck and initcheck, or with each --tool (none: --tool ""). Programs share the GPU by MPS
 where it is installed: without it they take turns of milliseconds. Report in build/junit-cuda.xml, last line
@@ -27,12 +26,10 @@ import sys
 
 import run_tests
 import test_cuda_mesh
-from run_tests import Case
+from run_tests import ROOT, Case
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "cuda")
 TOOLS = ("memcheck", "racecheck", "initcheck")
-EXCHANGES = ("all_to_all_dispatch", "all_to_all_combine")
 CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack", "tensors", "workspace")  # programs about contexts and CPU memory
 
 
@@ -42,25 +39,10 @@ def operators():
         return re.findall(r"X\([A-Z_]+, (\w+)\)", file.read())
 
 
-def called(path, names):
-    """The operators that a C file names, in calls or as texts; the exchanges where it has the calls of meshes."""
-    with open(path, encoding="utf-8") as file:
-        source = file.read()
-    exchanges = set(EXCHANGES) if '#include "mesh_cases.h"' in source else set()
-    return exchanges | {name for name in names if re.search(rf'\bsy_{name}(_n|_args)?\b|"{name}"', source)}
-
-
 def programs():
     """Names of the tests of tests/op that can run on the device as a whole, a file each."""
-    with open(os.path.join(ROOT, "src/base/plan.h"), encoding="utf-8") as file:
-        every = re.findall(r"^    \w+\([A-Z_]+, (\w+)\)", file.read(), re.M)
-    here, found = {*operators(), *EXCHANGES}, []  # a mesh in one process is there, too
-    for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c"))):
-        stem = os.path.splitext(os.path.basename(path))[0]
-        uses = called(path, every) | {name for name in every if f"{stem}_".startswith(f"{name}_")}
-        if uses and uses <= here and stem not in CONTEXTS:
-            found.append(f"{os.path.basename(os.path.dirname(path))}_{stem}")
-    return found
+    stems = (os.path.splitext(os.path.basename(path))[0] for path in sorted(glob.glob(os.path.join(ROOT, "tests/op/*.c"))))
+    return [f"op_{stem}" for stem in stems if stem not in CONTEXTS]
 
 
 def gpu():
@@ -109,19 +91,13 @@ def programs_of(folder, names, env, mps, show):
     return cases
 
 
-def rename(cases, prefix):
-    for case in cases:
-        case.suite = f"{prefix}.{case.suite}"
-    return cases
-
-
 def sanitized(folder, tool, examples, env, show):
     if not shutil.which("compute-sanitizer"):
         return [Case(tool, tool, "skipped", "compute-sanitizer is not installed")]
     wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
     few = {"SWITCHYARD_TEST_LAUNCH": "3"}  # of the three: the tools are slow
     filled = {"SWITCHYARD_TEST_FILLED": "1"} if tool == "initcheck" else {}  # tests/device.c says why
-    return rename(run_tests.run_suites(folder, match=examples, wrapper=wrapper, extra_env={**env, **few, **filled}, show=show), tool)
+    return run_tests.rename(run_tests.run_suites(folder, match=examples, wrapper=wrapper, extra_env={**env, **few, **filled}, show=show), tool)
 
 
 def mesh(args, architecture, show):

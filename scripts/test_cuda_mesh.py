@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 
 import mpirun
 import run_tests
-from run_tests import Case
+from run_tests import ROOT, Case
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 LOCAL = {"cuda_mesh": ("tests_cuda", "mesh"), "op_mesh": ("tests_op", "mesh"),
          "cases": ("cases", "all_to_all_dispatch", "all_to_all_combine")}  # programs with their arguments
 # Tests of ranks: numbers of processes, and into how many jobs their tests are divided.

@@ -12,7 +12,6 @@
 
 #include "bench/bench.h"
 #include "bench/mesh_case.h"
-#include "cli/team.h"
 
 enum { MOST_TURNS = 101, HIDDEN = 2048, EXPERTS = 64, SLOTS = 8 };
 

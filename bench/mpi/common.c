@@ -5,8 +5,7 @@
 
 #include <switchyard_mpi.h>
 
-#include "bench/machine.h"
-#include "cli/team.h"
+#include "bench/bench.h"
 
 /* Processes that wait for each other should not share a processor: each gets its share of them. */
 sy_ctx *mpi_bench_context(const struct common *common, bool on_device)

@@ -11,7 +11,6 @@
 
 #include "bench/demo.h"
 #include "bench/mesh_case.h"
-#include "cli/team.h"
 
 enum { TURNS = 25, HERE_TOKENS = 16, H = DEMO_HIDDEN, K = DEMO_K, E = DEMO_EXPERTS };
 

@@ -12,7 +12,6 @@
 
 #include "bench/bench.h"
 #include "bench/mesh_case.h"
-#include "cli/team.h"
 
 enum { MOST_TURNS = 101, MOST_DEVICES = 16, HIDDEN = 7168, EXPERTS = 256, SLOTS = 8 };
 

@@ -6,7 +6,7 @@
 
 #include "cli/cli.h"
 
-/* `switchyard bench all_to_all` and `switchyard demo` of a team (cli/team.h). */
+/* `switchyard bench all_to_all` and `switchyard demo` of a team. */
 int command_bench_mpi(struct common *common, struct arg_list *list);
 int command_demo_mpi(struct common *common, struct arg_list *list);
 

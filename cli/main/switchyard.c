@@ -2,7 +2,6 @@
  * The program `switchyard`. Under mpirun it executes `switchyard-mpi` for commands that exchange between processes.
  */
 #include "cli/cli.h"
-#include "cli/team.h"
 
 int main(int argc, char **argv)
 {

@@ -15,7 +15,6 @@
 
 #include "bench/mpi/mpi_bench.h"
 #include "cli/cli.h"
-#include "cli/team.h"
 
 enum { TAG_MESSAGE = 1, TAG_OUTPUT = 2, MESSAGE_BYTES = 2048, CHUNK_BYTES = 1 << 30 };
 

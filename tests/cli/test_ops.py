@@ -81,10 +81,10 @@ def index(ops):
         cuda = re.findall(r"X\([A-Z_]+, (\w+)\)", file.read())
     text = ("# Operators\n\nEach has a page: formula, arguments, errors, worked examples. All run in CPU memory; CUDA says which of "
             "them run on\n[CUDA devices](../cuda.md) too, with the same results and errors. `switchyard ops` lists what an "
-            "installation has.\n[moe_dispatch_grad_data](moe_dispatch_grad_data.md) is another name of moe_combine.\n\n| operator | | CPU | CUDA |\n|---|---|---|---|\n")
+            "installation has.\n[moe_dispatch_grad_data](moe_dispatch_grad_data.md) is another name of moe_combine.\n\n| operator | | CUDA |\n|---|---|---|\n")
     for op in ops:
         there = "yes" if op["name"] in cuda else "[yes: in one process, MPI, NCCL](../mesh.md)" if op["mesh"] else ""
-        text += f"| [{op['name']}]({op['name']}.md) | {op['summary']} | yes | {there} |\n"
+        text += f"| [{op['name']}]({op['name']}.md) | {op['summary']} | {there} |\n"
     return text
 
 

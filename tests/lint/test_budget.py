@@ -13,7 +13,7 @@ import unittest
 ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 BUDGET = os.path.join(ROOT, "tests", "lint", "budget.txt")
 LEFT_OUT = re.compile(r"\.(png|svg|gif|jpg|safetensors)$")
-ONLY_TESTS = re.compile(r"^(tests/|python/tests/|scripts/(test|run_tests|mutate|pytest|tap|lint|bare)|bench/(plain|.*_plain))")
+ONLY_TESTS = re.compile(r"^(tests/|python/tests/|scripts/(test|run_tests|mutate|pytest|tap|lint|bare))")
 
 
 def weigh():

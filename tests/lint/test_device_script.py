@@ -21,14 +21,6 @@ class TestCuda(unittest.TestCase):
             for path in (f"tests/examples/{name}.txt", f"tests/case/{name}.c"):
                 self.assertTrue(os.path.exists(os.path.join(ROOT, path)), path)
 
-    def test_a_program_needs_all_its_operators(self):
-        real = test_cuda.operators
-        self.addCleanup(setattr, test_cuda, "operators", real)
-        test_cuda.operators = lambda: ["kv_gather"]
-        self.assertNotIn("op_kv_together", test_cuda.programs())  # it calls kv_scatter too
-        test_cuda.operators = lambda: []
-        self.assertEqual([name for name in test_cuda.programs() if name != "op_mesh"], [])
-
     def test_without_a_gpu(self):
         done = subprocess.run([sys.executable, SCRIPT, "--", "-DX=Y"], env=dict(os.environ, PATH="/nowhere"), capture_output=True,
                               text=True, check=False)

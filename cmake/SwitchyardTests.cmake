@@ -201,7 +201,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         # The programs of tests/op, but those about CPU memory and threads, and those that take an emulator too long.
         file(GLOB files CONFIGURE_DEPENDS tests/op/*.c)
         list(FILTER files EXCLUDE REGEX "/(tensors|workspace|ctx|ctx_device|ctx_threads|describe|stack|views)\\.c$")
-        list(FILTER files EXCLUDE REGEX "/op/(kv_gather|kv_layout|sample_(largest|oracle))\\.c$")
+        list(FILTER files EXCLUDE REGEX "/op/sample_largest\\.c$")
         foreach(file IN LISTS files)
             string(REGEX MATCH "([a-z]+)/([a-z_]+)\\.c$" name ${file})
             switchyard_test(cuda_${CMAKE_MATCH_1}_${CMAKE_MATCH_2} cuda tests_${CMAKE_MATCH_1} ${CMAKE_MATCH_2} ENVIRONMENT ${emulated})

@@ -153,7 +153,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
 
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
     if(TARGET switchyard_cuda_emulated)
-        set(stems choice context graph mesh sample)
+        set(stems choice context graph mesh)
         list(TRANSFORM stems REPLACE "(.+)" "tests/cuda/\\1.c" OUTPUT_VARIABLE files)
         switchyard_test_groups(tests_cuda ${files})
         target_sources(tests_cuda PRIVATE tests/cuda/mesh_mirror.c tests/cuda/tensors.c)
@@ -162,10 +162,10 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         foreach(stem IN LISTS stems)
             switchyard_test(cuda_${stem} cuda tests_cuda ${stem})
         endforeach()
-        set_tests_properties(cuda_choice cuda_graph cuda_mesh cuda_sample PROPERTIES ENVIRONMENT
+        set_tests_properties(cuda_choice cuda_graph cuda_mesh PROPERTIES ENVIRONMENT
                              "EMULATED_PROCESSORS=132;SWITCHYARD_TEST_CUDA_LIBRARY=${emulated_library}")
         if(TARGET switchyard_cuda) # skipped where there is no GPU
-            foreach(stem graph mesh sample)
+            foreach(stem graph mesh)
                 switchyard_test(gpu_${stem} cuda tests_cuda ${stem})
             endforeach()
             add_dependencies(tests_cuda switchyard_cuda)
@@ -200,7 +200,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         endforeach()
         # The programs of tests/op, but those about CPU memory and threads, and those that take an emulator too long.
         file(GLOB files CONFIGURE_DEPENDS tests/op/*.c)
-        list(FILTER files EXCLUDE REGEX "/(tensors|workspace|ctx|ctx_device|ctx_threads|describe|stack|views)\\.c$")
+        list(FILTER files EXCLUDE REGEX "/(ctx|ctx_device|ctx_threads|describe|stack|views)\\.c$")
         list(FILTER files EXCLUDE REGEX "/op/sample_largest\\.c$")
         foreach(file IN LISTS files)
             string(REGEX MATCH "([a-z]+)/([a-z_]+)\\.c$" name ${file})

@@ -200,7 +200,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         endforeach()
         # The programs of tests/op, but those about CPU memory and threads, and those that take an emulator too long.
         file(GLOB files CONFIGURE_DEPENDS tests/op/*.c)
-        list(FILTER files EXCLUDE REGEX "/(ctx|ctx_device|ctx_threads|describe|stack|views)\\.c$")
+        list(FILTER files EXCLUDE REGEX "/(ctx|ctx_device|ctx_threads|describe|views)\\.c$")
         list(FILTER files EXCLUDE REGEX "/op/sample_largest\\.c$")
         foreach(file IN LISTS files)
             string(REGEX MATCH "([a-z]+)/([a-z_]+)\\.c$" name ${file})

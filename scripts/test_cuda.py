@@ -33,7 +33,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BUILD = os.path.join(ROOT, "build", "cuda")
 TOOLS = ("memcheck", "racecheck", "initcheck")
 EXCHANGES = ("all_to_all_dispatch", "all_to_all_combine")
-CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack")  # programs about contexts and CPU memory
+CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe")  # programs about contexts and CPU memory
 
 
 def operators():

@@ -269,10 +269,11 @@ static void make_rows(struct call *c, struct kv_caches *k, int plane, const char
 
 int kv_more_planes(struct call *c)
 {
+    enum { MANY = 11 }; /* as many as there may be are in shapes */
     const int n = (int)case_pick(c, "planes", 6);
     if (c->in->kind == READ_TEXT)
         return n;
-    return case_chance(c, "many planes", 10) ? CASE_PLANES - n : n > 2 ? n - 2 : 0;
+    return case_chance(c, "many planes", 10) ? MANY - n : n > 2 ? n - 2 : 0;
 }
 
 struct kv_caches *kv_make_caches(struct call *c, const char *dense)

@@ -356,16 +356,46 @@ static int reject_small(struct call *c, sy_ctx *ctx)
     return n;
 }
 
+/* One thread, every kernel table. */
+static int on_every_table(struct call *c)
+{
+    int n = 0;
+    for (int k = 0; k < n_case_ctx; k += 4, n++) {
+        call_lay_out(c, 0, false);
+        call_check(c, case_ctx[k], run_small(c, case_ctx[k]));
+    }
+    return n;
+}
+
+/* Calls with as much as there may be of some kind; and the last tensor over the first, which is compared with all between. */
+static int shape_on_small(struct call *c, const struct op_case *op, const char *line)
+{
+    struct reader in = reader_text(line);
+    snprintf(case_where, sizeof case_where, "\"%s\" on a small stack", line);
+    call_make(c, op, &in);
+    int n = on_every_table(c);
+    struct operand *const last = &c->operand[c->n_operands - 1], *x = c->operand;
+    while (!x->given)
+        x++;
+    for (int k = 0; last->given && last->bytes <= x->bytes && k < n_case_ctx; k += 4, n++) {
+        call_lay_out(c, 0, false);
+        operand_over(last, x, 0);
+        if (run_small(c, case_ctx[k]) != SY_OK)
+            call_untouched(c, case_ctx[k]);
+    }
+    call_free(c);
+    return n;
+}
+
 int test_stack(const struct op_case *op)
 {
     static struct call c;
     struct reader in;
     int n = 0;
+    for (int i = 0; !STACK_UNKNOWN && i < CASE_LINES && op->shapes[i] != NULL; i++)
+        n += shape_on_small(&c, op, op->shapes[i]);
     for (uint64_t seed = 0; !STACK_UNKNOWN && next_call(&c, op, &in, &seed, "a small stack");) {
-        for (int k = 0; k < n_case_ctx; k += 4, n++) { /* one thread, every kernel table */
-            call_lay_out(&c, 0, false);
-            call_check(&c, case_ctx[k], run_small(&c, case_ctx[k]));
-        }
+        n += on_every_table(&c);
         if (seed <= 4)
             n += reject_small(&c, case_ctx[0]);
         call_free(&c);

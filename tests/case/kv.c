@@ -626,15 +626,11 @@ void kv_find_table(struct call *c, struct gather_case *in)
     in->last_page_len = case_wide(c, "last_page_len");
 }
 
-bool kv_expect(struct call *c, const struct gather_fault *f)
+bool kv_expect(struct call *c, const sy_fault *f)
 {
-    static const sy_fault_code codes[] = {SY_FAULT_NONE,        SY_FAULT_LENGTH_RANGE, SY_FAULT_REQ_RANGE,
-                                          SY_FAULT_INDEX_RANGE, SY_FAULT_TABLE_SHORT,  SY_FAULT_BLOCK_RANGE,
-                                          SY_FAULT_ROW_RANGE};
-    if (f->code == GATHER_FINE)
+    if (f->status == SY_OK)
         return true;
-    c->want =
-        (sy_fault){SY_ERR_INDEX, codes[f->code], f->argument, f->batch, f->position, f->value, f->limit};
-    case_note(c, sy_fault_name(codes[f->code]), true);
+    c->want = *f;
+    case_note(c, sy_fault_name(f->code), true);
     return false;
 }

@@ -86,7 +86,7 @@ void kv_plant(struct call *c, const char *const *fields, int64_t limit, int64_t 
 
 /* For the oracle: the table of the call, and what a fault of it is. */
 void kv_find_table(struct call *c, struct gather_case *in);
-bool kv_expect(struct call *c, const struct gather_fault *f);
+bool kv_expect(struct call *c, const sy_fault *f);
 #define KV_FAULTS "LENGTH_RANGE", "REQ_RANGE", "INDEX_RANGE", "BLOCK_RANGE", "ROW_RANGE", "lists", "no pages"
 
 #endif

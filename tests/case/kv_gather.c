@@ -26,7 +26,7 @@ static void oracle(struct call *c)
     const struct gather_case in = kv_find_pages(c, k->block_size, k->rows, a->pad);
     const int64_t n = c->query.rows = in.batch * in.k;
     int64_t *const slots = case_memory(c, (size_t)n * sizeof *slots);
-    const struct gather_fault f = oracle_kv_gather(&in, slots);
+    const sy_fault f = oracle_kv_gather(&in, slots);
     kv_note(c, k);
     if (n == 0 || !kv_check_globals(c, k) || !kv_expect(c, &f))
         return;

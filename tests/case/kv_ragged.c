@@ -49,19 +49,19 @@ static void make(struct call *c)
     k->plane[0].rows->spare = true;
 }
 
-static struct gather_fault check_lengths(const int64_t *cu_lens, int64_t batch, int64_t rows)
+static sy_fault check_lengths(const int64_t *cu_lens, int64_t batch, int64_t rows)
 {
     for (int64_t b = 0; b <= batch; b++) {
         const int64_t at = cu_lens[b], least = b > 0 ? cu_lens[b - 1] : 0, most = b > 0 ? rows : 0;
         if (at < least || at > most)
-            return (struct gather_fault){GATHER_LENGTH, b, -1, at, at < least ? least : most, "cu_lens"};
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE,    "cu_lens", b, -1,
+                              at,           at < least ? least : most};
     }
-    return (struct gather_fault){0};
+    return (sy_fault){0};
 }
 
 /* Every token as kv_gather has it, where the library goes page by page: the slots of rows that cu_lens has. */
-static struct gather_fault find_slots(struct call *c, struct gather_case all, const int64_t *cu_lens,
-                                      int64_t *slots)
+static sy_fault find_slots(struct call *c, struct gather_case all, const int64_t *cu_lens, int64_t *slots)
 {
     const int64_t batch = all.batch, *const starts = batch > 0 ? case_wide(c, "starts") : NULL;
     all.k = 1;
@@ -80,8 +80,8 @@ static struct gather_fault find_slots(struct call *c, struct gather_case all, co
         tokens[i] = (int64_t)((uint64_t)(starts != NULL ? starts[i / all.k] : 0) + (uint64_t)(i % all.k));
     all.indices = tokens;
     all.counts = counts;
-    const struct gather_fault fault = oracle_kv_gather(&all, found);
-    for (int64_t b = 0; b < batch && fault.code == GATHER_FINE; b++)
+    const sy_fault fault = oracle_kv_gather(&all, found);
+    for (int64_t b = 0; b < batch && fault.status == SY_OK; b++)
         memcpy(slots + cu_lens[b], found + b * all.k, (size_t)counts[b] * sizeof *slots);
     return fault;
 }
@@ -97,8 +97,8 @@ static void oracle(struct call *c)
     const int64_t rows = k->plane[0].rows->shape[0], *const cu_lens = case_wide(c, "cu_lens");
     int64_t *const slots = case_memory(c, (size_t)rows * sizeof *slots);
     kv_find_table(c, &in);
-    struct gather_fault f = check_lengths(cu_lens, in.batch, rows);
-    if (f.code == GATHER_FINE)
+    sy_fault f = check_lengths(cu_lens, in.batch, rows);
+    if (f.status == SY_OK)
         f = find_slots(c, in, cu_lens, slots);
     kv_note(c, k);
     c->query.rows = 0;

@@ -77,6 +77,7 @@ static const struct rejection rejections[] = {
      .blame = "cache|block_size"},
 
     {"layout=2", SY_ERR_VALUE, "2", "NHD, HND"},
+    {"cache.ndim=2", SY_ERR_SHAPE, "rank 2", "3 or more", .line = WITH_HEADS},
     {"cache.shape[1]=0", SY_ERR_SHAPE, "extent 0 in dimension 1", .line = WITH_HEADS},
     {"cache.shape[3]=0", SY_ERR_SHAPE, "extent 0 in dimension 3", .line = WITH_HEADS},
     {"cache.shape[2]=3", SY_ERR_SHAPE, "blocks of 3 rows", "4", .line = WITH_HEADS},

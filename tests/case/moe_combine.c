@@ -75,6 +75,8 @@ static void oracle(struct call *c)
 }
 
 static const struct rejection rejections[] = {
+    {"gates.dtype=f16", SY_ERR_DTYPE, "f16", "want f32"},
+    {"gates.dtype=f16 expert_out,output.dtype=bf16", SY_ERR_DTYPE, "f16", "want f32 or bf16"},
     {"gates.shape[1]=8", SY_ERR_SHAPE, "[2,8]", "[2,9]"},
     {"gates.ndim=1", SY_ERR_SHAPE, "[2]", "[2,9]"},
     {"gates.shape[0]=1", SY_ERR_SHAPE, "[1,9]", "[2,9]"},

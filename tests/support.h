@@ -113,9 +113,7 @@ struct test_call {
     const char *op;
     int count, first_output; /* tensors [first_output, count) are outputs                 */
     const char *names[TEST_CALL_TENSORS];
-    const DLTensor **fields[TEST_CALL_TENSORS]; /* where the argument struct keeps each tensor */
     struct tensor tensors[TEST_CALL_TENSORS];
-    sy_kv_plane planes[2]; /* for operators that have some */
     union test_args args;
     struct made_call *made;                   /* of test_call_make: what the arguments point to */
     unsigned char *before[TEST_CALL_TENSORS]; /* and the memory of each tensor as it was made */

@@ -22,9 +22,8 @@ void test_call_make(struct test_call *call, int number, bool large)
             struct tensor *const t = &call->tensors[call->count];
             tensor_make(t, x.type, x.rank, x.shape, false);
             memset(t->mem, 0, t->bytes);
-            call->names[call->count] = x.name;
-            call->fields[call->count] = (const DLTensor **)(void *)((char *)&call->args + x.offset);
-            *call->fields[call->count++] = &t->t;
+            call->names[call->count++] = x.name;
+            *(const DLTensor **)(void *)((char *)&call->args + x.offset) = &t->t;
             if (x.contents != NULL && t->bytes > 0)
                 memcpy(t->mem, x.contents, t->bytes);
         }

@@ -10,9 +10,7 @@ static int64_t least(int64_t a, int64_t b)
 
 /* ---- Formats ------------------------------------------------------------------------------------------- */
 
-static const char *const formats[] = {"ds32_fp8",   "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3",
-                                      "e5m2",       "int8",     "q8_0",    "q4_0",        "nvfp4",
-                                      "nvfp4_amax", "by_row",   "by_block"};
+static const char *const formats[] = {KV_FORMATS};
 enum { BY_ROW = 11, BY_BLOCK, N_FORMATS };
 
 /* Of a plane; -1: none. A line names one for all planes. Those that have no name differ most: they are drawn most often. */

@@ -333,7 +333,6 @@ static void oracle(struct call *c)
 
 /* ---- Rejections ---------------------------------------------------------------------------------------- */
 
-#define NO_SCORES "score_token score_logprob "
 #define NO_TOP "top_token top_logprob "
 #define ALL_OUTPUTS \
     "token kept row_flags masked_logits list_token list_prob logprob rank " NO_TOP "score_logprob"

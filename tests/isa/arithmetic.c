@@ -7,9 +7,8 @@
 
 #include <math.h>
 
-static void widening_is_exact(void **state)
+TEST(widening_is_exact)
 {
-    (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
         const double half = f16_value((uint16_t)i), brain = bf16_value((uint16_t)i);
         const float h = syi_f16_to_f32((uint16_t)i), b = syi_bf16_to_f32((uint16_t)i);
@@ -19,9 +18,8 @@ static void widening_is_exact(void **state)
 }
 
 /* Every f16 midpoint and its neighbours, every bf16 midpoint and its neighbours. */
-static void narrowing_rounds_to_nearest_even(void **state)
+TEST(narrowing_rounds_to_nearest_even)
 {
-    (void)state;
     for (uint32_t i = 0; i < 65536; i++) {
         const float h = syi_f16_to_f32((uint16_t)i);
         const uint32_t around = f32_bits(h) + (1u << 12);
@@ -39,9 +37,8 @@ static void narrowing_rounds_to_nearest_even(void **state)
         }
 }
 
-static void weights_are_rounded_fixed_point(void **state)
+TEST(weights_are_rounded_fixed_point)
 {
-    (void)state;
     assert_int_equal(syi_weight(1.0f), UINT64_C(1099511627776));
     assert_int_equal(syi_weight(f32_from_bits(0x3ebc5ab2)), UINT64_C(404487733248));
     assert_int_equal(syi_weight(f32_from_bits(0x3e0a9555)), UINT64_C(148802715648));
@@ -55,9 +52,8 @@ static void weights_are_rounded_fixed_point(void **state)
     }
 }
 
-static void mass_targets_are_exact_ceilings(void **state)
+TEST(mass_targets_are_exact_ceilings)
 {
-    (void)state;
     assert_int_equal(syi_mass_target(0.9f, UINT64_C(1707543535616)), UINT64_C(1536789141344));
     assert_int_equal(syi_mass_target(0.5f, UINT64_C(1707543535616)), UINT64_C(853771767808));
     assert_int_equal(syi_mass_target(0.5f, 3), 2);
@@ -69,9 +65,8 @@ static void mass_targets_are_exact_ceilings(void **state)
                      (UINT64_C(1) << 40) - (1 << 16));
 }
 
-static void scores_stay_in_range(void **state)
+TEST(scores_stay_in_range)
 {
-    (void)state;
     assert_int_equal(f32_bits(syi_score(0.5f, -0.25f, 0.0f)), f32_bits(2.0f));
     assert_int_equal(f32_bits(syi_score(1.0f, NAN, 1e-8f)), f32_bits(0x1p-100f));
     assert_int_equal(f32_bits(syi_score(1.0f, -INFINITY, 0.0f)), f32_bits(0x1p-100f));
@@ -79,9 +74,8 @@ static void scores_stay_in_range(void **state)
     assert_int_equal(f32_bits(syi_score(0x1p-20f, 0.0f, 0x1p-30f)), f32_bits(0x1p10f));
 }
 
-static void philox_gives_its_known_answers(void **state)
+TEST(philox_gives_its_known_answers)
 {
-    (void)state;
     static const struct {
         uint32_t counter[4];
         uint64_t key;
@@ -105,9 +99,8 @@ static void philox_gives_its_known_answers(void **state)
     assert_int_equal(word[1], 0xf59f5688);
 }
 
-static void exponential_variates(void **state)
+TEST(exponential_variates)
 {
-    (void)state;
     static const struct {
         uint32_t word;
         float q;
@@ -128,9 +121,8 @@ static void exponential_variates(void **state)
     assert_true(fabs((double)syi_exponential(UINT32_MAX) - 22.874) < 1e-3);
 }
 
-static void logarithm_of_a_weight_sum(void **state)
+TEST(logarithm_of_a_weight_sum)
 {
-    (void)state;
     assert_true(syi_log_weight(UINT64_C(1) << 40) == 0.0);
     assert_int_equal(f32_bits((float)(0.0 - syi_log_weight(UINT64_C(1707543535616)))),
                      f32_bits(-0.440189689f));

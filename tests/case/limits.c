@@ -57,9 +57,7 @@ static bool fail_one(struct call *c, int n, bool all_after)
     if (usual != NULL)
         c->op->attach(c, own);
     call_lay_out(c, 0, false);
-    a.calls = 0;
-    a.fail_at = n;
-    a.fail_all_after = all_after;
+    a = (struct allocator){.fail_at = n, .live = a.live, .fail_all_after = all_after, .blocks = a.blocks};
     const sy_status status = call_run(c, ctx);
     const bool passed = status != SY_ERR_NOMEM;
     if (passed && a.calls >= n)

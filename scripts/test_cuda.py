@@ -30,7 +30,7 @@ from run_tests import ROOT, Case
 
 BUILD = os.path.join(ROOT, "build", "cuda")
 TOOLS = ("memcheck", "racecheck", "initcheck")
-CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe", "stack", "tensors", "workspace")  # programs about contexts and CPU memory
+CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe")  # programs about contexts and CPU memory
 
 
 def operators():

@@ -1,51 +1,7 @@
 /*
- * What devices found, added up; and where they are when a test hangs.
+ * What devices found, added up.
  */
 #include "schedule.h"
-
-#include <signal.h>
-#include <unistd.h>
-
-/* ---- Where the devices of this process are --------------------------------------------------------------- */
-
-static struct {
-    volatile uint64_t seed; /* 0: at no step */
-    volatile int step;
-    const char *volatile doing;
-} places[A2A_DEVICES];
-static struct sigaction before[2];
-
-void schedule_place(int device, uint64_t seed, int step, const char *doing)
-{
-    places[device].step = step;
-    places[device].doing = doing;
-    places[device].seed = seed;
-}
-
-/* The process is lost anyway, so the rules for handlers may be broken to say where. */
-static void trapped(int number)
-{
-    char line[200];
-    for (int d = 0; d < A2A_DEVICES; d++)
-        if (places[d].seed != 0) {
-            const int n = snprintf(line, sizeof line, /* NOLINT(bugprone-signal-handler) */
-                                   "hung: seed %llu, device %d, step %d, %s\n",
-                                   (unsigned long long)places[d].seed, d, places[d].step, places[d].doing);
-            if (write(STDERR_FILENO, line, (size_t)n) < 0)
-                break;
-        }
-    const struct sigaction *old = &before[number == SIGTERM];
-    if (old->sa_handler != SIG_DFL && old->sa_handler != SIG_IGN)
-        old->sa_handler(number);
-    _exit(99);
-}
-
-void schedule_watch(void)
-{
-    struct sigaction now = {.sa_handler = trapped};
-    sigaction(SIGALRM, &now, &before[0]);
-    sigaction(SIGTERM, &now, &before[1]);
-}
 
 /* ---- Sizes ----------------------------------------------------------------------------------------------- */
 

@@ -130,10 +130,6 @@ void schedule_print(const struct schedule_totals *totals, char *text, size_t byt
 int64_t schedule_exchanges(int64_t usual);
 bool schedule_single_seed(uint64_t *seed);
 
-/* SIGALRM and SIGTERM print seed and step of every device of this process before they do what they did before. */
-void schedule_watch(void);
-void schedule_place(int device, uint64_t seed, int step, const char *doing);
-
 /* ---- Single situations (schedule_cases.c) ------------------------------------------------------------------ */
 
 struct schedule_case {

@@ -39,11 +39,6 @@ static void blame(struct player *p, int number, const char *what, const char *te
     r->good = false;
 }
 
-static void doing(const struct player *p, const char *what)
-{
-    schedule_place(p->device, p->s->seed, p->now, what);
-}
-
 static uint32_t hash_text(sy_status status, const char *text)
 {
     uint32_t hash = 2166136261u ^ (uint32_t)status;
@@ -160,14 +155,12 @@ static void see(struct player *p, struct item *it, sy_phase phase, sy_status sta
 
 static void wait_for(struct player *p, struct item *it, sy_phase phase)
 {
-    doing(p, phase == SY_PHASE_DONE ? "wait for DONE" : "wait for ROUTED");
     see(p, it, phase, sy_request_wait(it->request, phase));
 }
 
 static void test(struct player *p, struct item *it, sy_phase phase)
 {
     bool done = false;
-    doing(p, "test");
     const sy_status status = sy_request_test(it->request, phase, &done);
     if (done)
         see(p, it, phase, status);
@@ -178,7 +171,6 @@ static void test(struct player *p, struct item *it, sy_phase phase)
 static void release(struct player *p, int i)
 {
     struct item *it = &p->items[i];
-    doing(p, "free");
     see(p, it, SY_PHASE_DONE, sy_request_free(it->request));
     p->result->out_of_order += i > 0;
     p->result->order = p->result->order * 1099511628211u + (uint64_t)it->number + 1;
@@ -302,7 +294,6 @@ static bool start_nothing(struct player *p, const struct schedule_step *step, st
     sy_status status;
     if (p->device != step->culprit || step->fault < FAULT_NO_CTX)
         return false;
-    doing(p, "start nothing");
     if (step->fault == FAULT_REJECT)
         status = sy_comm_reject(ctx, p->comm, SY_ERR_VALUE, cannot);
     else if (step->fault == FAULT_FULL && !full)
@@ -339,7 +330,6 @@ static void start(struct player *p)
     struct item *it = &p->items[p->n_items];
     *it = (struct item){.number = p->now, .call = call, .ctx = p->ctx[rng_below(&p->rng, 2)]};
     it->window = place_input(p, call);
-    doing(p, "start");
     const sy_status status = mesh_call_start(it->ctx, p->comm, call, &it->request);
     if (status != SY_OK)
         blame(p, p->now, "start", sy_ctx_error(it->ctx));
@@ -369,7 +359,6 @@ static void between(struct player *p)
     sy_status status;
     while (p->n_items > leaves_one)
         release(p, (int)rng_below(&p->rng, p->n_items));
-    doing(p, "between requests");
     if (none_to_leave)
         status = sy_comm_reject(p->ctx[0], p->comm, SY_ERR_STATE, no_room);
     else if (step->kind == STEP_RESERVE)
@@ -414,7 +403,6 @@ static void end(struct player *p)
     p->result->shares = p->comm != NULL && sy_comm_shares_memory(p->comm);
     for (int i = 0; i < SCHEDULE_ROUTINGS; i++)
         sy_routing_destroy(p->routings[i]);
-    doing(p, "destroy");
     sy_comm_destroy(p->comm);
     for (int i = 0; i < p->n_items; i++) {
         struct item *it = &p->items[i];
@@ -429,7 +417,6 @@ static void end(struct player *p)
     }
     sy_ctx_destroy(p->ctx[0]);
     sy_ctx_destroy(p->ctx[1]);
-    schedule_place(p->device, 0, 0, "");
 }
 
 void schedule_play(const struct schedule *s, const sy_transport *transport, struct schedule_result *result)
@@ -447,7 +434,6 @@ void schedule_play(const struct schedule *s, const sy_transport *transport, stru
     p.options = s->options;
     if (rng_below(&p.rng, 3) == 0)
         p.options.pack = !p.options.pack; /* may differ between devices */
-    doing(&p, "begin");
     if (begin(&p, &t))
         for (p.now = 0; p.now < SCHEDULE_STEPS; p.now++) {
             for (int64_t n = rng_below(&p.rng, 2 + p.eager); n > 0; n--)

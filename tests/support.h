@@ -1,6 +1,6 @@
 /*
  * What the C tests share: a context that fails the test when it cannot be made, seeded random numbers,
- * guarded output buffers, strided tensors, exact conversions, tables of tests. Nothing here includes or
+ * guarded output buffers, tensors, exact conversions, tables of tests. Nothing here includes or
  * repeats library code.
  */
 #ifndef SWITCHYARD_TESTS_SUPPORT_H
@@ -73,47 +73,26 @@ void buf_free(void *data);
 void test_expect_bytes(const void *got, const void *want, size_t n, const char *file, int line);
 
 /*
- * A DLTensor that owns its shape, strides and guarded memory (filled with 0xA5). The struct must not be
- * copied: the tensor points into it.
+ * A compact DLTensor that owns its shape and guarded memory (filled with 0xA5). The struct must not be copied: the tensor
+ * points into it.
  */
 #define TENSOR_MAX_RANK 6
 struct tensor {
     DLTensor t;
     int64_t shape[TENSOR_MAX_RANK];
-    int64_t strides[TENSOR_MAX_RANK];
     unsigned char *mem; /* from buf_new; the first element stands at mem + t.byte_offset */
     size_t bytes;       /* of mem                                                        */
-    int inner;          /* trailing dimensions that form one contiguous row              */
 };
 
-/* How a tensor lies in memory; all zero is compact without strides. */
-struct layout {
-    int inner;         /* trailing dimensions of a row, 0 means 1                     */
-    int64_t row_gap;   /* elements between rows                                       */
-    int64_t outer_gap; /* further elements between groups of rows (one dimension up)  */
-    bool strided;      /* give strides even when compact                              */
-    size_t misalign;
-    uint64_t byte_offset;
-};
-
-void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape,
-                 const struct layout *layout);
+/* odd: behind two elements, at an address that is aligned to none. */
+void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape, bool odd);
 void tensor_free(struct tensor *x); /* checks the guards; a zeroed struct is fine */
-
-int64_t tensor_rows(const struct tensor *x);     /* product of the dimensions before the row           */
-size_t tensor_row_bytes(const struct tensor *x); /* bytes of one row                                   */
-void *tensor_row(const struct tensor *x, int64_t row);
-void tensor_put(struct tensor *x, const void *dense); /* copies rows from a dense array of the shape   */
 
 /* A copy of the tensor's memory, to be freed; NULL only for a tensor without memory. */
 unsigned char *tensor_snapshot(const struct tensor *x);
 
-/* Every row equals its row of `dense`, and every byte outside the rows equals the snapshot. */
-void tensor_expect(const struct tensor *x, const void *dense, const unsigned char *snapshot,
-                   const char *what);
-
-/* Every byte of the memory equals the snapshot. */
-void tensor_expect_unchanged(const struct tensor *x, const unsigned char *snapshot, const char *what);
+/* The memory is this, byte by byte. */
+void tensor_expect(const struct tensor *x, const unsigned char *want, const char *what);
 
 /* Tests made from tables: append to a list, then run it as one group. */
 struct test_list {
@@ -134,9 +113,7 @@ struct test_call {
     const char *op;
     int count, first_output; /* tensors [first_output, count) are outputs                 */
     const char *names[TEST_CALL_TENSORS];
-    const DLTensor **fields[TEST_CALL_TENSORS]; /* where the argument struct keeps each tensor */
     struct tensor tensors[TEST_CALL_TENSORS];
-    sy_kv_plane planes[2]; /* for operators that have some */
     union test_args args;
     struct made_call *made;                   /* of test_call_make: what the arguments point to */
     unsigned char *before[TEST_CALL_TENSORS]; /* and the memory of each tensor as it was made */

@@ -20,11 +20,10 @@ void test_call_make(struct test_call *call, int number, bool large)
             if (!made_tensor(made, i, &x) || x.output != (outputs == 1))
                 continue;
             struct tensor *const t = &call->tensors[call->count];
-            tensor_make(t, x.type, x.rank, x.shape, NULL);
+            tensor_make(t, x.type, x.rank, x.shape, false);
             memset(t->mem, 0, t->bytes);
-            call->names[call->count] = x.name;
-            call->fields[call->count] = (const DLTensor **)(void *)((char *)&call->args + x.offset);
-            *call->fields[call->count++] = &t->t;
+            call->names[call->count++] = x.name;
+            *(const DLTensor **)(void *)((char *)&call->args + x.offset) = &t->t;
             if (x.contents != NULL && t->bytes > 0)
                 memcpy(t->mem, x.contents, t->bytes);
         }

@@ -1,5 +1,7 @@
 #include "support_memory.h"
 
+#include <stdlib.h>
+
 struct block {
     struct block *next, **link;
 };

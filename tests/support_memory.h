@@ -5,7 +5,7 @@
 #ifndef SWITCHYARD_TESTS_SUPPORT_MEMORY_H
 #define SWITCHYARD_TESTS_SUPPORT_MEMORY_H
 
-#include "support.h"
+#include <switchyard.h>
 
 struct allocator {
     int calls, fail_at, live; /* the call with number fail_at gives NULL; 0: none */

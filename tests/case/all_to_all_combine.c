@@ -38,10 +38,6 @@ static void tables_differ(struct call *c)
                                    .device = 1});
 }
 
-#define DEVICE_1(k, x, dim, n) \
-    { \
-        .kind = k, .field = x, .d = dim, .value = n, .device = 1 \
-    }
 #define SIZES "B=2 S=3 K=2 E=6 H=5 experts=1 "
 #define SUM .line = SIZES "sum=1"
 #define CODES .line = SIZES "coded=1 format=7 coded_results=1"

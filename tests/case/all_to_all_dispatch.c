@@ -37,10 +37,6 @@ static void one_row_less(struct call *c)
     case_field(c, "src")->now_shape[0]--;
 }
 
-#define DEVICE_1(k, x, dim, n) \
-    { \
-        .kind = k, .field = x, .d = dim, .value = n, .device = 1 \
-    }
 #define SIZES "B=2 S=3 K=2 E=6 H=5 experts=1 "
 #define RAGGED .line = SIZES "ragged=1 N=6 metadata"
 #define EXPERT .line = SIZES "layout=2 align=4 planes=1 X=4 src"

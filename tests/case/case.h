@@ -39,11 +39,11 @@
 
 enum {
     CASE_RANK = 8,
-    CASE_OPERANDS = SY_MAX_FIELDS,
     CASE_NAMES = 96,
     CASE_HARD = 40,
     CASE_LINES = 16,
-    CASE_PLANES = 11,
+    CASE_PLANES = SY_KV_MAX_PLANES,
+    CASE_OPERANDS = SY_MAX_FIELDS + 4 * CASE_PLANES,
     CASE_DEVICES = 4 /* of a mesh */
 };
 enum { CASE_GUARD = 64, CASE_POISON = 0xA5 };

@@ -10,9 +10,7 @@ static int64_t least(int64_t a, int64_t b)
 
 /* ---- Formats ------------------------------------------------------------------------------------------- */
 
-static const char *const formats[] = {"ds32_fp8",   "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3",
-                                      "e5m2",       "int8",     "q8_0",    "q4_0",        "nvfp4",
-                                      "nvfp4_amax", "by_row",   "by_block"};
+static const char *const formats[] = {KV_FORMATS};
 enum { BY_ROW = 11, BY_BLOCK, N_FORMATS };
 
 /* Of a plane; -1: none. A line names one for all planes. Those that have no name differ most: they are drawn most often. */
@@ -269,10 +267,11 @@ static void make_rows(struct call *c, struct kv_caches *k, int plane, const char
 
 int kv_more_planes(struct call *c)
 {
+    enum { MANY = 11 }; /* as many as there may be are in shapes */
     const int n = (int)case_pick(c, "planes", 6);
     if (c->in->kind == READ_TEXT)
         return n;
-    return case_chance(c, "many planes", 10) ? CASE_PLANES - n : n > 2 ? n - 2 : 0;
+    return case_chance(c, "many planes", 10) ? MANY - n : n > 2 ? n - 2 : 0;
 }
 
 struct kv_caches *kv_make_caches(struct call *c, const char *dense)
@@ -625,15 +624,11 @@ void kv_find_table(struct call *c, struct gather_case *in)
     in->last_page_len = case_wide(c, "last_page_len");
 }
 
-bool kv_expect(struct call *c, const struct gather_fault *f)
+bool kv_expect(struct call *c, const sy_fault *f)
 {
-    static const sy_fault_code codes[] = {SY_FAULT_NONE,        SY_FAULT_LENGTH_RANGE, SY_FAULT_REQ_RANGE,
-                                          SY_FAULT_INDEX_RANGE, SY_FAULT_TABLE_SHORT,  SY_FAULT_BLOCK_RANGE,
-                                          SY_FAULT_ROW_RANGE};
-    if (f->code == GATHER_FINE)
+    if (f->status == SY_OK)
         return true;
-    c->want =
-        (sy_fault){SY_ERR_INDEX, codes[f->code], f->argument, f->batch, f->position, f->value, f->limit};
-    case_note(c, sy_fault_name(codes[f->code]), true);
+    c->want = *f;
+    case_note(c, sy_fault_name(f->code), true);
     return false;
 }

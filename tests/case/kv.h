@@ -43,10 +43,12 @@ void kv_write(const struct kv_caches *k, int64_t slot, int64_t i);
 void kv_clear(const struct kv_caches *k, int64_t i);
 bool kv_check_globals(struct call *c, const struct kv_caches *k);
 void kv_note(struct call *c, const struct kv_caches *k);
-#define KV_NOTES \
+#define KV_FORMATS \
     "ds32_fp8", "pto_int8", "ds4_fp8", "indexer_fp8", "e4m3", "e5m2", "int8", "q8_0", "q4_0", "nvfp4", \
-        "nvfp4_amax", "by_row", "by_block", "three planes", "many planes", "planes of two kinds", \
-        "heads outside rows", "partial block", "long block"
+        "nvfp4_amax", "by_row", "by_block"
+#define KV_NOTES \
+    KV_FORMATS, "three planes", "many planes", "planes of two kinds", "heads outside rows", "partial block", \
+        "long block"
 
 /* One to three dimensions of n in all. Returns their number. */
 int kv_shape(struct call *c, int64_t n, int64_t *shape);
@@ -86,7 +88,7 @@ void kv_plant(struct call *c, const char *const *fields, int64_t limit, int64_t 
 
 /* For the oracle: the table of the call, and what a fault of it is. */
 void kv_find_table(struct call *c, struct gather_case *in);
-bool kv_expect(struct call *c, const struct gather_fault *f);
+bool kv_expect(struct call *c, const sy_fault *f);
 #define KV_FAULTS "LENGTH_RANGE", "REQ_RANGE", "INDEX_RANGE", "BLOCK_RANGE", "ROW_RANGE", "lists", "no pages"
 
 #endif

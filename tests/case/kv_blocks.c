@@ -180,6 +180,7 @@ const struct op_case case_kv_blocks = {
     .oracle = oracle,
     .hard = {"BLOCK_RANGE", "DUPLICATE", "HAZARD", "planes", "to itself"},
     .small = LINE,
+    .shapes = {"f16 blocks=6 N=3 S=5 D=4 planes=255", "f16 two blocks=6 to=6 N=3 S=5 D=4 planes=255"},
     .lines = {"f16 two blocks=4 to=5 N=3 S=150 D=1000", "f16 blocks=800 N=390 S=4 D=300",
               "f16 blocks=800 N=390 S=4 D=300 faults=2", "f16 blocks=5200 N=2500 S=1 D=3",
               "f16 blocks=5200 N=2500 S=1 D=3 hazard", "f16 blocks=5200 N=2500 S=1 D=3 faults=3"},

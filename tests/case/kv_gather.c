@@ -26,7 +26,7 @@ static void oracle(struct call *c)
     const struct gather_case in = kv_find_pages(c, k->block_size, k->rows, a->pad);
     const int64_t n = c->query.rows = in.batch * in.k;
     int64_t *const slots = case_memory(c, (size_t)n * sizeof *slots);
-    const struct gather_fault f = oracle_kv_gather(&in, slots);
+    const sy_fault f = oracle_kv_gather(&in, slots);
     kv_note(c, k);
     if (n == 0 || !kv_check_globals(c, k) || !kv_expect(c, &f))
         return;
@@ -77,6 +77,7 @@ static const struct rejection rejections[] = {
      .blame = "cache|block_size"},
 
     {"layout=2", SY_ERR_VALUE, "2", "NHD, HND"},
+    {"cache.ndim=2", SY_ERR_SHAPE, "rank 2", "3 or more", .line = WITH_HEADS},
     {"cache.shape[1]=0", SY_ERR_SHAPE, "extent 0 in dimension 1", .line = WITH_HEADS},
     {"cache.shape[3]=0", SY_ERR_SHAPE, "extent 0 in dimension 3", .line = WITH_HEADS},
     {"cache.shape[2]=3", SY_ERR_SHAPE, "blocks of 3 rows", "4", .line = WITH_HEADS},
@@ -175,7 +176,10 @@ const struct op_case case_kv_gather = {
                "f32 kind=1 B=2 k=900 D=8 n=40 S=16 blocks=100 planes=2 pad=skip",
                "u8 kind=1 B=2 k=50 D=16 n=10 S=4 blocks=20 planes=10",
                "ds32_fp8 kind=1 B=2 k=150 n=20 S=16 blocks=20 pad=zero",
-               "q8_0 kind=1 B=2 k=150 D=60 n=20 S=16 blocks=20"},
+               "q8_0 kind=1 B=2 k=150 D=60 n=20 S=16 blocks=20",
+               "f32 flat B=1 k=20 D=4 n=6 S=5 blocks=6 planes=255",
+               "f32 hnd kind=2 B=1 k=20 D=2 H=2 n=6 S=5 blocks=6 planes=255",
+               "int8 flat B=1 k=20 D=4 n=6 S=5 blocks=6 planes=255 parts=3 scale_rank=1"},
     .lines = {"bf16 flat B=3 k=1500 D=577 n=50 S=16 blocks=40 counts pad=zero",
               "bf16 kind=1 B=7 k=701 D=512 n=50 S=16 blocks=40 pad=skip faults=3",
               "bf16 flat B=2000 k=409 D=3 n=50 S=16 blocks=40 counts",

@@ -49,19 +49,19 @@ static void make(struct call *c)
     k->plane[0].rows->spare = true;
 }
 
-static struct gather_fault check_lengths(const int64_t *cu_lens, int64_t batch, int64_t rows)
+static sy_fault check_lengths(const int64_t *cu_lens, int64_t batch, int64_t rows)
 {
     for (int64_t b = 0; b <= batch; b++) {
         const int64_t at = cu_lens[b], least = b > 0 ? cu_lens[b - 1] : 0, most = b > 0 ? rows : 0;
         if (at < least || at > most)
-            return (struct gather_fault){GATHER_LENGTH, b, -1, at, at < least ? least : most, "cu_lens"};
+            return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE,    "cu_lens", b, -1,
+                              at,           at < least ? least : most};
     }
-    return (struct gather_fault){0};
+    return (sy_fault){0};
 }
 
 /* Every token as kv_gather has it, where the library goes page by page: the slots of rows that cu_lens has. */
-static struct gather_fault find_slots(struct call *c, struct gather_case all, const int64_t *cu_lens,
-                                      int64_t *slots)
+static sy_fault find_slots(struct call *c, struct gather_case all, const int64_t *cu_lens, int64_t *slots)
 {
     const int64_t batch = all.batch, *const starts = batch > 0 ? case_wide(c, "starts") : NULL;
     all.k = 1;
@@ -80,8 +80,8 @@ static struct gather_fault find_slots(struct call *c, struct gather_case all, co
         tokens[i] = (int64_t)((uint64_t)(starts != NULL ? starts[i / all.k] : 0) + (uint64_t)(i % all.k));
     all.indices = tokens;
     all.counts = counts;
-    const struct gather_fault fault = oracle_kv_gather(&all, found);
-    for (int64_t b = 0; b < batch && fault.code == GATHER_FINE; b++)
+    const sy_fault fault = oracle_kv_gather(&all, found);
+    for (int64_t b = 0; b < batch && fault.status == SY_OK; b++)
         memcpy(slots + cu_lens[b], found + b * all.k, (size_t)counts[b] * sizeof *slots);
     return fault;
 }
@@ -97,8 +97,8 @@ static void oracle(struct call *c)
     const int64_t rows = k->plane[0].rows->shape[0], *const cu_lens = case_wide(c, "cu_lens");
     int64_t *const slots = case_memory(c, (size_t)rows * sizeof *slots);
     kv_find_table(c, &in);
-    struct gather_fault f = check_lengths(cu_lens, in.batch, rows);
-    if (f.code == GATHER_FINE)
+    sy_fault f = check_lengths(cu_lens, in.batch, rows);
+    if (f.status == SY_OK)
         f = find_slots(c, in, cu_lens, slots);
     kv_note(c, k);
     c->query.rows = 0;
@@ -140,7 +140,10 @@ const struct op_case case_kv_ragged = {
     .hard = {KV_NOTES, KV_FAULTS, "TABLE_SHORT", "several rows of a sequence", "empty run", "pages cut",
              "rows that are left"},
     .small = LINE,
-    .shapes = {"f16 flat B=10 n=20 S=12 blocks=83 D=30 run=120 starts"},
+    .shapes = {"f16 flat B=10 n=20 S=12 blocks=83 D=30 run=120 starts",
+               "f32 flat B=1 n=6 S=5 blocks=6 D=4 run=20 planes=255",
+               "f32 hnd kind=2 B=1 n=6 S=5 blocks=6 D=2 H=2 run=20 planes=255",
+               "int8 flat B=1 n=6 S=5 blocks=6 D=4 run=20 planes=255 parts=3 scale_rank=1"},
     .lines = {"f16 flat B=40 n=20 S=12 blocks=83 D=300 run=240 starts",
               "f16 kind=1 B=2 n=1 S=2000 blocks=2 D=400 run=2000 starts",
               "f16 flat B=64 n=3 S=4 blocks=25 D=5000 run=1 starts faults=3",

@@ -52,8 +52,8 @@ static void oracle(struct call *c)
         int64_t slot;
         one.req_id = batch != NULL ? &batch[i] : NULL;
         one.indices = &position[i];
-        struct gather_fault f = oracle_kv_gather(&one, &slot);
-        if (f.code > GATHER_LENGTH) {
+        sy_fault f = oracle_kv_gather(&one, &slot);
+        if (f.status != SY_OK && f.code != SY_FAULT_LENGTH_RANGE) {
             f.batch = -1;
             f.position = i;
         }

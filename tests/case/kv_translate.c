@@ -56,7 +56,7 @@ static void oracle(struct call *c)
     const int64_t n = c->query.rows = in.batch * in.k;
     int64_t *const found = case_memory(c, (size_t)n * sizeof *found);
     int64_t *const live = case_memory(c, (size_t)in.batch * sizeof *live);
-    const struct gather_fault f = oracle_kv_gather(&in, found);
+    const sy_fault f = oracle_kv_gather(&in, found);
     if (!kv_expect(c, &f))
         return;
     for (int64_t i = 0; i < n; i++) {

@@ -5,6 +5,7 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS; NOLINT(bugprone-reserved-identifier) */
 #include "case.h"
 #include "stack.h"
+#include "support_memory.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -31,26 +32,14 @@ static bool next_call(struct call *c, const struct op_case *op, struct reader *i
 
 /* ---- Allocations --------------------------------------------------------------------------------------- */
 
-struct allocator {
-    int calls, fail_at, live;
-    bool all_after; /* and all later ones fail too */
-};
-
-static void *limited_alloc(void *user, size_t bytes)
+/* What a call without memory says; it has written nothing. */
+static void check_no_memory(struct call *c, sy_ctx *ctx)
 {
-    struct allocator *const a = user;
-    a->calls++;
-    if (a->fail_at > 0 && (a->calls == a->fail_at || (a->all_after && a->calls > a->fail_at)))
-        return NULL;
-    a->live++;
-    return malloc(bytes);
-}
-
-static void limited_free(void *user, void *p)
-{
-    struct allocator *const a = user;
-    a->live -= p != NULL;
-    free(p);
+    sy_fault f;
+    sy_ctx_fault(ctx, &f);
+    if (f.code != SY_FAULT_NO_MEMORY || strncmp(sy_ctx_error(ctx), c->op->name, strlen(c->op->name)) != 0)
+        case_fail(c, ctx, "fault %s", sy_fault_name(f.code));
+    call_untouched(c, ctx);
 }
 
 /* Allocation n of the call fails: NOMEM and nothing written; then the same context makes the call. True: there is none. */
@@ -62,24 +51,19 @@ static bool fail_one(struct call *c, int n, bool all_after)
     const sy_comm_options mesh = {.alloc = limited_alloc, .dealloc = limited_free, .alloc_user = &a};
     sy_ctx *ctx;
     sy_comm *const usual = c->comm, *own = NULL;
-    sy_fault f;
     if (sy_ctx_create(&ctx, &options) != SY_OK ||
         (usual != NULL && sy_comm_create_local(&own, sy_comm_mesh(usual), &mesh) != SY_OK))
         abort();
     if (usual != NULL)
         c->op->attach(c, own);
     call_lay_out(c, 0, false);
-    a = (struct allocator){0, n, a.live, all_after};
+    a = (struct allocator){.fail_at = n, .live = a.live, .fail_all_after = all_after, .blocks = a.blocks};
     const sy_status status = call_run(c, ctx);
     const bool passed = status != SY_ERR_NOMEM;
-    sy_ctx_fault(ctx, &f);
-    if (!passed &&
-        (f.code != SY_FAULT_NO_MEMORY || strncmp(sy_ctx_error(ctx), c->op->name, strlen(c->op->name)) != 0))
-        case_fail(c, ctx, "fault %s", sy_fault_name(f.code));
     if (passed && a.calls >= n)
         case_fail(c, ctx, "succeeds although an allocation failed");
     if (!passed)
-        call_untouched(c, ctx);
+        check_no_memory(c, ctx);
     a.fail_at = 0;
     call_check(c, ctx, passed ? status : call_run(c, ctx));
     if (usual != NULL)
@@ -162,14 +146,28 @@ static int lie_in_unused(struct call *c, sy_ctx *ctx, unsigned char *arena)
     return 1;
 }
 
+/* A byte less than the query says: NOMEM, or enough, since a query sees no outputs. */
+static bool starve(struct call *c, sy_ctx *ctx, unsigned char *arena, size_t scratch)
+{
+    sy_ctx_set_workspace(ctx, arena, scratch - 1);
+    call_lay_out(c, 0, false);
+    const sy_status status = call_run(c, ctx);
+    if (status == SY_ERR_NOMEM)
+        check_no_memory(c, ctx);
+    else
+        call_check(c, ctx, status);
+    return status == SY_ERR_NOMEM;
+}
+
 int test_workspace(const struct op_case *op)
 {
     static struct call c;
     struct reader in;
-    sy_ctx *const ctx = case_ctx[0];
-    int n = 0;
+    int n = 0, asked = 0, starved = 0;
     for (uint64_t seed = 0; next_call(&c, op, &in, &seed, "lent memory");) {
+        sy_ctx *const ctx = case_ctx[seed % 4]; /* 1, 2, 3 and 8 threads */
         sy_query query;
+        case_split = seed / 4 % 2;
         size_t most = 0;
         if (op_query(&c, ctx, call_bind(&c), c.info->args_bytes, &query) != SY_OK)
             case_fail(&c, ctx, "the query rejects it");
@@ -180,19 +178,26 @@ int test_workspace(const struct op_case *op)
         unsigned char *const arena = aligned_alloc(64, (scratch + most) / 64 * 64 + 64);
         if (arena == NULL)
             abort();
-        if (scratch > 0)
+        asked += scratch > 0;
+        if (scratch > 0) {
+            starved += starve(&c, ctx, arena, scratch);
             sy_ctx_set_workspace(ctx, arena, scratch);
-        else
+        } else
             n += lie_in_unused(&c, ctx, arena);
         for (int i = 0; scratch > 0 && i < n_operands; i++)
             if (c.operand[i].given && c.operand[i].bytes > 0 && !shares_memory(&c, &c.operand[i])) {
                 lend(&c, ctx, &c.operand[i], arena, scratch);
                 n++;
             }
-        sy_ctx_set_workspace(ctx, NULL, 0);
+        sy_ctx_set_workspace(ctx, NULL, 0); /* taken back: the context uses its own again */
         free(arena);
+        call_lay_out(&c, 0, false);
+        call_check(&c, ctx, call_run(&c, ctx));
+        case_split = false;
         call_free(&c);
     }
+    if (asked > 0 && starved == 0)
+        case_fail(&c, NULL, "no call needs all that its query says");
     return n;
 }
 
@@ -356,16 +361,46 @@ static int reject_small(struct call *c, sy_ctx *ctx)
     return n;
 }
 
+/* One thread, every kernel table. */
+static int on_every_table(struct call *c)
+{
+    int n = 0;
+    for (int k = 0; k < n_case_ctx; k += 4, n++) {
+        call_lay_out(c, 0, false);
+        call_check(c, case_ctx[k], run_small(c, case_ctx[k]));
+    }
+    return n;
+}
+
+/* Calls with as much as there may be of some kind; and the last tensor over the first, which is compared with all between. */
+static int shape_on_small(struct call *c, const struct op_case *op, const char *line)
+{
+    struct reader in = reader_text(line);
+    snprintf(case_where, sizeof case_where, "\"%s\" on a small stack", line);
+    call_make(c, op, &in);
+    int n = on_every_table(c);
+    struct operand *const last = &c->operand[c->n_operands - 1], *x = c->operand;
+    while (!x->given)
+        x++;
+    for (int k = 0; last->given && last->bytes <= x->bytes && k < n_case_ctx; k += 4, n++) {
+        call_lay_out(c, 0, false);
+        operand_over(last, x, 0);
+        if (run_small(c, case_ctx[k]) != SY_OK)
+            call_untouched(c, case_ctx[k]);
+    }
+    call_free(c);
+    return n;
+}
+
 int test_stack(const struct op_case *op)
 {
     static struct call c;
     struct reader in;
     int n = 0;
+    for (int i = 0; !STACK_UNKNOWN && i < CASE_LINES && op->shapes[i] != NULL; i++)
+        n += shape_on_small(&c, op, op->shapes[i]);
     for (uint64_t seed = 0; !STACK_UNKNOWN && next_call(&c, op, &in, &seed, "a small stack");) {
-        for (int k = 0; k < n_case_ctx; k += 4, n++) { /* one thread, every kernel table */
-            call_lay_out(&c, 0, false);
-            call_check(&c, case_ctx[k], run_small(&c, case_ctx[k]));
-        }
+        n += on_every_table(&c);
         if (seed <= 4)
             n += reject_small(&c, case_ctx[0]);
         call_free(&c);

@@ -376,7 +376,7 @@ static bool sum_of(struct call *c, const struct view *v, int64_t t, float *sum)
         const double w = weights->given ? case_real(weights, i) : 1;
         numbers_of(c, v->row[i], v->hidden, x);
         for (int64_t h = 0; h < v->hidden; h++)
-            sum[h] = oracle_sum(sum[h], f32_from_bits(f32_round(w * (double)x[h])));
+            sum[h] = oracle_plus_product(sum[h], w, (double)x[h]);
         any = true;
     }
     return any;

@@ -38,7 +38,7 @@ static int64_t products_of(struct call *c, int64_t i, int64_t h, float *products
             continue;
         const double gate = gates->given ? case_real(gates, at) : 1;
         const double row = case_real(rows, (e * a->capacity + l) * hidden + h);
-        products[n++] = f32_from_bits(f32_round(gate * row));
+        products[n++] = (float)(gate * row);
     }
     return n;
 }
@@ -57,7 +57,7 @@ static void oracle(struct call *c)
             const int64_t valid = products_of(c, i, h, products);
             float sum = 0;
             for (int64_t j = 0; j < valid; j++) /* a single choice keeps the sign of zero */
-                sum = choices == 1 ? products[j] : oracle_sum(sum, products[j]);
+                sum = choices == 1 ? products[j] : oracle_plus_product(sum, 1, (double)products[j]);
             case_put_real(out, out->want, i * hidden + h, (double)sum);
             none |= valid == 0;
             some |= valid > 0 && valid < choices;
@@ -75,6 +75,8 @@ static void oracle(struct call *c)
 }
 
 static const struct rejection rejections[] = {
+    {"gates.dtype=f16", SY_ERR_DTYPE, "f16", "want f32"},
+    {"gates.dtype=f16 expert_out,output.dtype=bf16", SY_ERR_DTYPE, "f16", "want f32 or bf16"},
     {"gates.shape[1]=8", SY_ERR_SHAPE, "[2,8]", "[2,9]"},
     {"gates.ndim=1", SY_ERR_SHAPE, "[2]", "[2,9]"},
     {"gates.shape[0]=1", SY_ERR_SHAPE, "[1,9]", "[2,9]"},

@@ -181,6 +181,8 @@ static void oracle(struct call *c)
 #define SIZES "num_experts|capacity|dispatch|input"
 #define CODED .line = "S=3 E=2 C=3 G=2 groups=2 row_format=fp8_128"
 static const struct rejection rejections[] = {
+    {"gates.dtype=f16", SY_ERR_DTYPE, "f16", "want f32"},
+    {"gates.dtype=f16 input,dispatch.dtype=bf16", SY_ERR_DTYPE, "f16", "want f32 or bf16"},
     {"num_experts=2^31 capacity=2^29", SY_ERR_OVERFLOW, .blame = SIZES},
     /* No rows, but rows whose size alone does not fit. */
     {"input.shape=[0,2^62] gates,indices,locations.shape[0]=0", SY_ERR_OVERFLOW, .blame = SIZES},

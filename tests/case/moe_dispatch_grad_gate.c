@@ -27,23 +27,6 @@ static void make(struct call *c)
     case_fill_floats(c, case_in(c, "dispatch"));
 }
 
-/* Sixteen sums side by side, one after the other here, then added in pairs: the order of additions is the definition. */
-static float block_sum(const struct operand *input, int64_t x, const struct operand *slots, int64_t z,
-                       int64_t n)
-{
-    enum { LANES = 16 };
-    float lane[LANES] = {0};
-    for (int64_t l = 0; l < LANES; l++)
-        for (int64_t j = l; j < n; j += LANES) {
-            const double exact = case_real(input, x + j) * case_real(slots, z + j);
-            lane[l] = oracle_sum(lane[l], f32_from_bits(f32_round(exact)));
-        }
-    for (int64_t width = LANES / 2; width > 0; width /= 2)
-        for (int64_t l = 0; l < width; l++)
-            lane[l] = oracle_sum(lane[l], lane[l + width]);
-    return lane[0];
-}
-
 static void oracle(struct call *c)
 {
     enum { BLOCK = 8192 };
@@ -56,11 +39,9 @@ static void oracle(struct call *c)
     for (int64_t at = 0; at < n; at++) {
         const int64_t e = indices[at], l = locations[at];
         const bool valid = e >= 0 && e < a->num_experts && l >= 0 && l < a->capacity;
-        float sum = 0;
-        for (int64_t h = 0; valid && h < hidden; h += BLOCK)
-            sum = oracle_sum(sum, block_sum(input, at % samples * hidden + h, slots,
-                                            (e * a->capacity + l) * hidden + h,
-                                            hidden - h < BLOCK ? hidden - h : BLOCK));
+        const float sum = !valid ? 0
+                                 : oracle_dot(case_number(input), input->dense, at % samples * hidden,
+                                              slots->dense, (e * a->capacity + l) * hidden, hidden);
         case_put_real(gates, gates->want, at, (double)sum);
         case_note(c, "skipped", !valid);
         case_note(c, "NaN", isnan(sum));

@@ -3,8 +3,6 @@
  */
 #include "rows.h"
 
-#include "oracle/moe_permute_ids.h"
-
 /* Experts, low ones more often, or any numbers; missing ones; a wrong one. */
 static void fill_ids(struct call *c, struct operand *ids, int64_t experts, bool missing)
 {
@@ -74,6 +72,37 @@ static void make(struct call *c)
     case_out_codes(c, "permuted_scales", f->scale_type, -1, NULL);
 }
 
+struct slot {
+    int64_t id, number;
+};
+
+static int by_id(const void *left, const void *right)
+{
+    const struct slot *a = left, *b = right;
+    if (a->id != b->id)
+        return a->id < b->id ? -1 : 1;
+    return (a->number > b->number) - (a->number < b->number);
+}
+
+/* The place of every slot in the stable ascending order of n ids, which are sorted as a whole by id and number; with experts >= 0 the
+   ids -1 and `experts` take no part in the order and get -1. */
+static void find_places(int64_t n, const int64_t *ids, int64_t experts, int32_t *places)
+{
+    struct slot *slots = calloc((size_t)n + 1, sizeof *slots);
+    if (slots == NULL)
+        abort();
+    int64_t live = 0;
+    for (int64_t i = 0; i < n; i++) {
+        places[i] = -1;
+        if (experts < 0 || (ids[i] != -1 && ids[i] != experts))
+            slots[live++] = (struct slot){ids[i], i};
+    }
+    qsort(slots, (size_t)live, sizeof *slots, by_id);
+    for (int64_t i = 0; i < live; i++)
+        places[slots[i].number] = (int32_t)i;
+    free(slots);
+}
+
 /* Row i / by of `from` to the place of slot i, where the window has it; zeros where no slot is. */
 static void expect_rows(struct call *c, const char *field, const unsigned char *from, size_t bytes,
                         int64_t by, const int32_t *places)
@@ -135,7 +164,7 @@ static void oracle(struct call *c)
     case_note(c, "wrong", wrong);
     if (wrong)
         return;
-    oracle_id_places(total, ids, a->allow_missing ? a->num_experts : -1, places);
+    find_places(total, ids, a->allow_missing ? a->num_experts : -1, places);
     case_expect(c, "sorted_indices", places);
     if (a->row_format == NULL)
         expect_rows(c, "permuted_tokens", x->dense, (size_t)x->shape[1] * x->element, slots, places);

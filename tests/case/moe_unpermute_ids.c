@@ -3,7 +3,7 @@
  */
 #include "case.h"
 
-#include "oracle/moe_permute_ids.h"
+#include "oracle/sum.h"
 
 enum { MOST_SLOTS = 16 };
 
@@ -94,7 +94,7 @@ static bool value_of(struct call *c, const struct sums *s, int64_t t, int64_t j,
 
 static float sum_of(struct call *c, const struct sums *s, int64_t t, int64_t h)
 {
-    float weights[MOST_SLOTS + 2], values[MOST_SLOTS + 3];
+    float weights[MOST_SLOTS + 2], values[MOST_SLOTS + 3], sum = 0;
     int64_t n = 0;
     for (int a = 0; a < 2; a++)
         if (s->added[a]->given) {
@@ -107,7 +107,10 @@ static float sum_of(struct call *c, const struct sums *s, int64_t t, int64_t h)
             case_note(c, "zero weight", weights[n++] == 0);
         }
     case_note(c, "nothing", n == 0);
-    return oracle_slot_sum(n, s->probs->given ? weights : NULL, values);
+    for (int64_t j = 0; j < n; j++)
+        if (weights[j] != 0) /* else it adds nothing, not even 0 times infinity */
+            sum = oracle_plus_product(sum, (double)weights[j], (double)values[j]);
+    return sum;
 }
 
 static void oracle(struct call *c)

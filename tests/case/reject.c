@@ -628,8 +628,9 @@ static int seen_at(const struct call *c, const struct operand *x)
 /* Inputs may overlap: what such a call finds wrong is at most contents. */
 static void overlap_inputs(struct call *c)
 {
-    for (int i = 0; i < c->info->n_tensors; i++)
-        for (int j = 0; j < c->info->n_tensors; j++) {
+    const int n = c->comm == NULL ? c->n_operands : c->info->n_tensors;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < n; j++) {
             struct operand *const x = &c->operand[i], *const y = &c->operand[j];
             if (i == j || !x->given || !y->given || !x->in || !y->in || x->out || y->out ||
                 x->bytes > y->bytes)

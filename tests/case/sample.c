@@ -333,7 +333,6 @@ static void oracle(struct call *c)
 
 /* ---- Rejections ---------------------------------------------------------------------------------------- */
 
-#define NO_SCORES "score_token score_logprob "
 #define NO_TOP "top_token top_logprob "
 #define ALL_OUTPUTS \
     "token kept row_flags masked_logits list_token list_prob logprob rank " NO_TOP "score_logprob"
@@ -360,6 +359,7 @@ static const struct rejection rejections[] = {
     /* ceil(V/32) has no overflow of its own. */
     {"logits.shape[1]=2^63-1 q=-", SY_ERR_SHAPE, "[3,1]", "[3,288230376151711744]", .blame = "allow_bits"},
     {"noise=race seed=-", SY_ERR_VALUE, "RACE", "seed"},
+    {"noise=cdf seed=-", SY_ERR_VALUE, "CDF", "seed"},
     {"noise=q q=-", SY_ERR_VALUE, "is Q", "want q"},
     {"logprob_mode=none top_logprobs=0 score_token,score_logprob=-", SY_ERR_VALUE,
      "the logprob output is given, want RAW or FINAL", .late = true},

@@ -121,9 +121,6 @@ class Usage(MeshTest):
                 (("--mesh", "1x2", "--num-links", 99999999999), "want a 32-bit integer"),
                 (("--mesh", "1x2", "--cluster-axis", "0.5"), "--cluster-axis is 0.5"),
                 (("--mesh", "1x2", "--output-concat-dim", "one"), "want a 32-bit integer"),
-                (("--mesh", "1x2", "--order", "any"), "concat, flat"), (("--mesh", "1x2", "--fill", "one"), "zero, keep"),
-                (("--mesh", "1x2", "--topology", "star"), "linear, ring, mesh, torus"),
-                (("--mesh", "1x2", "--layout", "any"), "padded, packed, expert"),
                 (("--mesh", "1x2", "--output-shard-dim", 1), "no option --output-shard-dim")):
             with self.subTest(options):
                 self.usage(DISPATCH, GOOD[DISPATCH], *options, says=says)

@@ -68,10 +68,6 @@ class EqualFiles(CliTest):
         self.check("moe_permute", {"tokens": tensor("F32", tokens), "routing_map": tensor("BOOL", routing)},
                    "--num-out-tokens", 257 * max(map(sum, routing)))
 
-    def test_route(self):
-        logits = [[((t * 131 + e * 71) % 97) / 9 for e in range(64)] for t in range(300)]
-        self.check("moe_route", {"logits": tensor("F32", logits)}, "--k", 6, "--renormalize", "--capacity", 20)
-
 
 class Single(CliTest):
     GRAD = {"gates": tensor("F32", [1, 2, 4, .5, 1]), "indices": tensor("I32", [0] * 5), "locations": tensor("I32", [1, 1, 0, 1, -1]),

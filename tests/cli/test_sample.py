@@ -37,15 +37,6 @@ class Sample(CliTest):
     def test_a_number_past_all_floats(self):
         self.rejected("sample", logits(ROW), "--eps", "1e999", status="SY_ERR_VALUE", says="eps")
 
-    def test_threads_give_equal_files(self):
-        rows = [[((i * 37 + b * 11) % 101) / 8 - 6 for i in range(700)] for b in range(5)]
-        files = set()
-        for threads in (1, 2, 3, 8):
-            self.ok("sample", logits(*rows), "--top-p", .95, "--seed", 3, "--list", "--masked-logits", "--logprob", "final",
-                    "--threads", threads)
-            files.add(self.read("out.safetensors"))
-        self.assertEqual(len(files), 1)
-
 
 class Overrides(CliTest):
     def test_what_is_built_is_what_sample_takes(self):

@@ -7,8 +7,6 @@
 #include "schedule.h"
 #include "threads_transport.h"
 
-#include <unistd.h>
-
 enum { USUAL_EXCHANGES = 6000 };
 
 static const sy_mesh meshes[] = {{1, 2}, {1, 3}, {2, 2}, {5, 1}, {2, 3}, {1, 7}, {4, 2}};
@@ -65,6 +63,8 @@ static void play(struct schedule_totals *totals, uint64_t seed, sy_mesh mesh)
 {
     struct schedule *s = schedule_new(seed, mesh);
     struct team team = {.schedule = s};
+    printf("# seed %llu\n", (unsigned long long)seed); /* of one that hangs, too */
+    fflush(stdout);
     run_team(&team, mesh, s->shared, (int)(seed / 3 % 3) * 2);
     schedule_add(totals, s, team.results, mesh.rows * mesh.cols);
     schedule_free(s);
@@ -99,7 +99,6 @@ TEST_GROUP(schedule)
 {
     struct test_list list = {0};
     uint64_t seed;
-    schedule_watch();
     for (int i = 0; i < n_schedule_cases; i++)
         test_add(&list, schedule_cases[i].name, situation, (void *)&schedule_cases[i]);
     for (size_t i = 0; i < COUNT_OF(meshes); i++)

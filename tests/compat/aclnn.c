@@ -576,9 +576,8 @@ static void run_case(void **state)
     }
 }
 
-static void all_layouts(void **state)
+TEST(all_layouts)
 {
-    (void)state;
     for (int i = 0; i < LAYOUTS; i++)
         assert_true(seen[i] > 0);
 }

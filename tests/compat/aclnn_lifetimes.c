@@ -43,16 +43,14 @@ static void expect_permuted(struct call *c)
     expect_bytes(got, acl_call_arg(c, "out")->want, sizeof got);
 }
 
-static void no_executor(void **state)
+TEST(no_executor)
 {
-    (void)state;
     assert_int_equal(aclDestroyAclOpExecutor(NULL), ACLNN_ERR_PARAM_NULLPTR);
     assert_int_equal(aclSetAclOpExecutorRepeatable(NULL), ACLNN_ERR_PARAM_NULLPTR);
 }
 
-static void used_up(void **state)
+TEST(used_up)
 {
-    (void)state;
     struct call c;
     uint64_t size = 0;
     load(&c, false);
@@ -77,9 +75,8 @@ static void used_up(void **state)
     acl_call_free(&c);
 }
 
-static void wrong_workspace(void **state)
+TEST(wrong_workspace)
 {
-    (void)state;
     struct call c;
     uint64_t size = 0;
     load(&c, true);
@@ -98,9 +95,8 @@ static void wrong_workspace(void **state)
 }
 
 /* Descriptors may be destroyed between the phases, in any order; and executors that never run. */
-static void destroyed_between(void **state)
+TEST(destroyed_between)
 {
-    (void)state;
     struct call c;
     uint64_t size = 0;
     for (int first = 0; first < 6; first++) {
@@ -122,9 +118,8 @@ static void destroyed_between(void **state)
     acl_call_free(&c);
 }
 
-static void again_and_again(void **state)
+TEST(again_and_again)
 {
-    (void)state;
     struct call c;
     uint64_t size = 0;
     load(&c, true);
@@ -157,9 +152,8 @@ static void again_and_again(void **state)
 }
 
 /* Input and output as parts of the rows of one wider tensor: columns 3 and 4, 2 and 3, and 1 and 2, which overlap. */
-static void parts_of_one_tensor(void **state)
+TEST(parts_of_one_tensor)
 {
-    (void)state;
     const float want[3][2][5] = {{{1, 2, 9, 3, 4}, {3, 4, 9, 1, 2}},
                                  {{1, 2, 3, 4, 9}, {3, 4, 1, 2, 9}},
                                  {{1, 2, 9, 9, 9}, {3, 4, 9, 9, 9}}};
@@ -191,9 +185,8 @@ static void *reject_elsewhere(void *answer)
     return NULL;
 }
 
-static void sentences(void **state)
+TEST(sentences)
 {
-    (void)state;
     static const char *const rows[][2] = {
         {"map 3,2", "routing_map has shape [3,2]"},
         {"tokens f64", ": tokens is DOUBLE (11), want FLOAT, FLOAT16 or BF16"},
@@ -244,9 +237,8 @@ static void *many_calls(void *state)
     return NULL;
 }
 
-static void several_threads(void **state)
+TEST(several_threads)
 {
-    (void)state;
     static struct worker workers[4];
     pthread_t threads[4];
     for (int i = 0; i < 4; i++) {
@@ -262,9 +254,8 @@ static void several_threads(void **state)
 
 /* ---- Devices ----------------------------------------------------------------------------------------- */
 
-static void devices_that_are_not_there(void **state)
+TEST(devices_that_are_not_there)
 {
-    (void)state;
     /* The last has no library, or not so many devices. */
     const char *const names[] = {"gpu", "cuda:", "cuda:x", "cuda:-1", "cudas", "cuda:4096"};
     const char *const before = getenv("SWITCHYARD_COMPAT_DEVICE");
@@ -289,9 +280,8 @@ static void devices_that_are_not_there(void **state)
     assert_int_equal(aclrtResetDevice(0), 0);
 }
 
-static void memory_there(void **state)
+TEST(memory_there)
 {
-    (void)state;
     unsigned char here[10000], back[10000];
     void *there = memory_of(sizeof here), *copy, *host;
     for (size_t i = 0; i < sizeof here; i++)
@@ -312,9 +302,8 @@ static void memory_there(void **state)
     assert_int_equal(aclrtFreeHost(host), 0);
 }
 
-static void memory_of_both_kinds(void **state)
+TEST(memory_of_both_kinds)
 {
-    (void)state;
     struct call c;
     uint64_t size;
     acl_call_named(&c, "v1: the token alone");

@@ -9,9 +9,8 @@
 #define ok(call) assert_int_equal((call), 0)
 #define invalid(call) assert_int_equal((call), INVALID)
 
-static void init_and_devices(void **state)
+TEST(init_and_devices)
 {
-    (void)state;
     int32_t device = 7, version[3] = {-1, -1, -1};
     uint32_t count = 0;
     aclrtRunMode mode = ACL_DEVICE;
@@ -41,9 +40,8 @@ static void init_and_devices(void **state)
     ok(aclFinalize());
 }
 
-static void contexts(void **state)
+TEST(contexts)
 {
-    (void)state;
     aclrtContext a = NULL, b = NULL, now = &a;
     ok(aclrtGetCurrentContext(&now));
     assert_null(now);
@@ -61,9 +59,8 @@ static void contexts(void **state)
     invalid(aclrtSetCurrentContext(NULL));
 }
 
-static void streams_and_events(void **state)
+TEST(streams_and_events)
 {
-    (void)state;
     aclrtStream a = NULL, b = NULL;
     aclrtEvent begin = NULL, end = NULL;
     aclrtStreamStatus stream_status = ACL_STREAM_STATUS_NOT_READY;
@@ -99,9 +96,8 @@ static void streams_and_events(void **state)
     invalid(aclrtDestroyStream(NULL));
 }
 
-static void memory(void **state)
+TEST(memory)
 {
-    (void)state;
     void *device = NULL, *host = NULL, *none = &device;
     ok(aclrtMalloc(&device, 1000, ACL_MEM_MALLOC_HUGE_FIRST));
     assert_int_equal((uintptr_t)device % 512, 0);
@@ -132,9 +128,8 @@ static void memory(void **state)
     ok(aclrtFree(device));
 }
 
-static void tensors(void **state)
+TEST(tensors)
 {
-    (void)state;
     const int64_t dims[3] = {2, 3, 4}, strides[3] = {20, 6, 1}, storage[2] = {5, 8};
     int64_t *got = NULL, offset = 0;
     uint64_t n = 0;
@@ -179,9 +174,8 @@ static void tensors(void **state)
     ok(aclDestroyTensor(NULL));
 }
 
-static void arrays_and_lists(void **state)
+TEST(arrays_and_lists)
 {
-    (void)state;
     const int64_t ints[3] = {1, -2, 3};
     const float floats[2] = {1, 2};
     const bool bools[4] = {true, false, true, true};
@@ -224,9 +218,8 @@ static void arrays_and_lists(void **state)
     ok(aclDestroyScalarList(NULL));
 }
 
-static void numbers(void **state)
+TEST(numbers)
 {
-    (void)state;
     for (uint32_t bits = 0; bits < 65536; bits++) {
         const float value = aclFloat16ToFloat((aclFloat16)bits);
         const double want = f16_value((uint16_t)bits);
@@ -249,9 +242,8 @@ static void numbers(void **state)
 }
 
 /* Values that programs were compiled with elsewhere. */
-static void the_vendors_numbers(void **state)
+TEST(the_vendors_numbers)
 {
-    (void)state;
     static const int values[][2] = {{ACL_SUCCESS, 0},
                                     {ACL_FLOAT, 0},
                                     {ACL_FLOAT16, 1},

@@ -245,9 +245,8 @@ static void only_floats(void **state)
 
 /* Calls without any memory. The first three are of the vendor's document; the last count that is accepted is validated
    further, here to the missing data; slots that do not fit an int size. */
-static void without_data(void **state)
+TEST(without_data)
 {
-    (void)state;
     static const struct {
         enum mlu_op op;
         struct mlu_sizes sizes;
@@ -273,9 +272,8 @@ static void without_data(void **state)
 }
 
 /* Nothing to read: the gradients become +0, whatever they held, and no other pointer is read. */
-static void empty_gradients_are_cleared(void **state)
+TEST(empty_gradients_are_cleared)
 {
-    (void)state;
     static const struct {
         enum mlu_op op;
         struct mlu_sizes sizes;
@@ -298,9 +296,8 @@ static void empty_gradients_are_cleared(void **state)
     }
 }
 
-static void workspace(void **state)
+TEST(workspace)
 {
-    (void)state;
     struct mlu_call call;
     size_t bytes = 99;
     char room[64];

@@ -31,9 +31,8 @@ static void expect_desc(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout
 #define D(...) ((const int64_t[]){__VA_ARGS__})
 #define N(...) ((const int[]){__VA_ARGS__})
 
-static void a_fresh_descriptor(void **state)
+TEST(a_fresh_descriptor)
 {
-    (void)state;
     mluOpTensorDescriptor_t desc = fresh();
     mluOpPointerMode_t mode;
     mluOpDataType_t onchip;
@@ -45,9 +44,8 @@ static void a_fresh_descriptor(void **state)
     ok(mluOpDestroyTensorDescriptor(desc));
 }
 
-static void all_setters(void **state)
+TEST(all_setters)
 {
-    (void)state;
     mluOpTensorDescriptor_t desc = fresh();
     ok(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_NCHW, MLUOP_DTYPE_HALF, 4, N(2, 3, 5, 7)));
     expect_desc(desc, MLUOP_LAYOUT_NCHW, MLUOP_DTYPE_HALF, 4, D(2, 3, 5, 7), D(105, 35, 7, 1), 210);
@@ -71,9 +69,8 @@ static void all_setters(void **state)
     ok(mluOpDestroyTensorDescriptor(desc));
 }
 
-static void narrow_getters(void **state)
+TEST(narrow_getters)
 {
-    (void)state;
     mluOpTensorDescriptor_t desc = fresh();
     mluOpTensorLayout_t layout;
     mluOpDataType_t dtype;
@@ -101,9 +98,8 @@ static void narrow_getters(void **state)
 }
 
 /* Up to eight dimensions fit inside; more have memory of their own, which comes and goes. */
-static void many_dimensions(void **state)
+TEST(many_dimensions)
 {
-    (void)state;
     static const int64_t dims[12] = {2, 1, 3, 1, 2, 1, 1, 2, 1, 5, 1, 2};
     static const int64_t strides[12] = {120, 120, 40, 40, 20, 20, 20, 10, 10, 2, 2, 1};
     mluOpTensorDescriptor_t desc = fresh();
@@ -124,9 +120,8 @@ static void many_dimensions(void **state)
 }
 
 /* Element counts are products modulo 2^64. */
-static void odd_sizes(void **state)
+TEST(odd_sizes)
 {
-    (void)state;
     mluOpTensorDescriptor_t desc = fresh();
     ok(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 1, N(-1)));
     expect_desc(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_INT32, 1, D(-1), D(1), UINT64_MAX);
@@ -138,9 +133,8 @@ static void odd_sizes(void **state)
     ok(mluOpDestroyTensorDescriptor(desc));
 }
 
-static void no_dimension_needs_pointer_mode_host(void **state)
+TEST(no_dimension_needs_pointer_mode_host)
 {
-    (void)state;
     mluOpTensorDescriptor_t desc = fresh();
     bad(mluOpSetTensorDescriptor(desc, MLUOP_LAYOUT_ARRAY, MLUOP_DTYPE_FLOAT, 0, N(1)));
     ok(mluOpSetTensorDescriptorPointerMode(desc, MLUOP_POINTER_MODE_HOST));
@@ -153,9 +147,8 @@ static void no_dimension_needs_pointer_mode_host(void **state)
     ok(mluOpDestroyTensorDescriptor(desc));
 }
 
-static void rejections_change_nothing(void **state)
+TEST(rejections_change_nothing)
 {
-    (void)state;
     const mluOpTensorLayout_t no_layout = (mluOpTensorLayout_t)-1;
     const mluOpDataType_t no_type = (mluOpDataType_t)-1;
     mluOpTensorDescriptor_t desc = fresh();
@@ -198,9 +191,8 @@ static void rejections_change_nothing(void **state)
     ok(mluOpDestroyTensorDescriptor(desc));
 }
 
-static void groups(void **state)
+TEST(groups)
 {
-    (void)state;
     mluOpTensorDescriptor_t a = NULL, b = NULL;
     mluOpTensorDescriptor_t *group[2] = {&a, &b}, *hole[2] = {&a, NULL};
     const mluOpTensorLayout_t layouts[2] = {MLUOP_LAYOUT_ARRAY, MLUOP_LAYOUT_NC};
@@ -226,9 +218,8 @@ static void groups(void **state)
     ok(mluOpDestroyGroupTensorDescriptors(group, 2));
 }
 
-static void sizes_of_types(void **state)
+TEST(sizes_of_types)
 {
-    (void)state;
     static const size_t want[] = {0, 2, 4, 1, 2, 4, 4, 1, 1, 8, 0, 4, 8, 2, 8, 4, 8, 2, 0};
     for (size_t type = 0; type < COUNT_OF(want); type++) {
         size_t bytes = 77;
@@ -241,9 +232,8 @@ static void sizes_of_types(void **state)
 
 /* ---- Handles --------------------------------------------------------------------------------------- */
 
-static void statuses_have_names(void **state)
+TEST(statuses_have_names)
 {
-    (void)state;
     static const char *const names[] = {
         "SUCCESS",       "NOT_INITIALIZED",  "ALLOC_FAILED",  "BAD_PARAM",          "INTERNAL_ERROR",
         "ARCH_MISMATCH", "EXECUTION_FAILED", "NOT_SUPPORTED", "NUMERICAL_OVERFLOW", "UNKNOWN"};
@@ -252,18 +242,16 @@ static void statuses_have_names(void **state)
     assert_string_equal(mluOpGetErrorString((mluOpStatus_t)-1), "MLUOP_STATUS_UNKNOWN");
 }
 
-static void version(void **state)
+TEST(version)
 {
-    (void)state;
     int major = 0, minor = 0, patch = 0;
     mluOpGetLibVersion(&major, &minor, &patch);
     assert_true(major == 1 && minor == 11 && patch == 1);
     mluOpGetLibVersion(NULL, NULL, NULL);
 }
 
-static void handles_and_queues(void **state)
+TEST(handles_and_queues)
 {
-    (void)state;
     mluOpHandle_t handle = NULL;
     cnrtQueue_t queue = NULL, got = NULL;
     bad(mluOpCreate(NULL));
@@ -287,9 +275,8 @@ static void handles_and_queues(void **state)
 }
 
 /* The vendor's tests look into a handle: at its queue and the generation of its device. */
-static void a_handle_has_the_vendors_first_fields(void **state)
+TEST(a_handle_has_the_vendors_first_fields)
 {
-    (void)state;
     struct vendor {
         int64_t device;
         cnrtQueue_t queue;
@@ -310,9 +297,8 @@ static void a_handle_has_the_vendors_first_fields(void **state)
 
 /* Handle, descriptors, memory and queue of a call in each order of taking them apart; the leak search looks
    on. */
-static void destroyed_in_any_order(void **state)
+TEST(destroyed_in_any_order)
 {
-    (void)state;
     for (int order = 0; order < 24; order++) {
         struct mlu_call call;
         cnrtQueue_t queue;
@@ -339,9 +325,8 @@ static void destroyed_in_any_order(void **state)
 }
 
 /* Two handles do not know of each other. */
-static void two_handles(void **state)
+TEST(two_handles)
 {
-    (void)state;
     struct mlu_call a, b;
     mlu_make(&a, MLU_FORWARD, (struct mlu_sizes){2, 2, 2, 1});
     mlu_make(&b, MLU_DATA, (struct mlu_sizes){2, 2, 2, 1});

@@ -15,9 +15,8 @@
 #define ok(call) expect_cnrt(call, cnrtSuccess)
 #define bad(call) expect_cnrt(call, cnrtErrorArgsInvalid)
 
-static void values(void **state)
+TEST(values)
 {
-    (void)state;
     assert_true(cnrtSuccess == 0 && cnrtErrorArgsInvalid == 100006 && cnrtErrorNoMem == 100100);
     assert_true(cnrtErrorDeviceInvalid == 100005 && cnrtErrorMemcpyDirectionInvalid == 632013);
     assert_true(cnrtMemcpyHostToDev == 0 && cnrtMemcpyDevToDev == 1 && cnrtMemcpyDevToHost == 2);
@@ -25,9 +24,8 @@ static void values(void **state)
     assert_true(CNRT_MEM_TRANS_DIR_HOST2DEV == 0 && CNRT_MEM_TRANS_DIR_DEV2HOST == 2);
 }
 
-static void memory(void **state)
+TEST(memory)
 {
-    (void)state;
     void *device = NULL, *host = NULL;
     bad(cnrtMalloc(NULL, 4));
     bad(cnrtHostMalloc(NULL, 4));
@@ -47,9 +45,8 @@ static void memory(void **state)
 }
 
 /* Nothing is there to be touched, and nothing to be lost by a program that forgets it. */
-static void no_bytes(void **state)
+TEST(no_bytes)
 {
-    (void)state;
     void *ptr = &ptr;
     ok(cnrtMalloc(&ptr, 0));
     assert_null(ptr);
@@ -59,9 +56,8 @@ static void no_bytes(void **state)
 }
 
 /* Sizes that a program asks for only to have them rejected: the pages are not touched. */
-static void three_large_tensors(void **state)
+TEST(three_large_tensors)
 {
-    (void)state;
     const size_t bytes = (size_t)1073741825 * 4;
     void *ptr[3];
     if ((size_t)sysconf(_SC_PHYS_PAGES) < bytes / (size_t)sysconf(_SC_PAGESIZE))
@@ -72,9 +68,8 @@ static void three_large_tensors(void **state)
         ok(cnrtFree(ptr[i]));
 }
 
-static void too_much_memory(void **state)
+TEST(too_much_memory)
 {
-    (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     skip_because("the sanitizers' own allocators end the process");
 #elif defined(__has_feature)
@@ -89,9 +84,8 @@ static void too_much_memory(void **state)
     assert_null(ptr);
 }
 
-static void bad_copies(void **state)
+TEST(bad_copies)
 {
-    (void)state;
     char a[4] = "abc", b[4] = "xyz";
     bad(cnrtMemcpy(NULL, b, 4, cnrtMemcpyHostToDev));
     bad(cnrtMemcpy(a, NULL, 4, cnrtMemcpyHostToDev));
@@ -103,9 +97,8 @@ static void bad_copies(void **state)
     assert_string_equal(a, "abc");
 }
 
-static void queues(void **state)
+TEST(queues)
 {
-    (void)state;
     cnrtQueue_t queue = NULL;
     ok(cnrtQueueSync(NULL));
     bad(cnrtQueueCreate(NULL));
@@ -116,9 +109,8 @@ static void queues(void **state)
     ok(cnrtQueueDestroy(queue));
 }
 
-static void notifiers(void **state)
+TEST(notifiers)
 {
-    (void)state;
     cnrtNotifier_t start = NULL, end = NULL;
     float us = -1, ms = -1;
     bad(cnrtNotifierCreate(NULL));
@@ -147,9 +139,8 @@ static void notifiers(void **state)
     ok(cnrtNotifierDestroy(end));
 }
 
-static void devices(void **state)
+TEST(devices)
 {
-    (void)state;
     int device = -1;
     unsigned int count = 0;
     bad(cnrtGetDevice(NULL));
@@ -163,9 +154,8 @@ static void devices(void **state)
     ok(cnrtSyncDevice());
 }
 
-static void errors(void **state)
+TEST(errors)
 {
-    (void)state;
     static const cnrtRet_t codes[] = {cnrtSuccess,
                                       cnrtErrorNotReady,
                                       cnrtErrorInit,
@@ -193,9 +183,8 @@ static void errors(void **state)
 }
 
 /* What programs around the operators use besides. */
-static void around(void **state)
+TEST(around)
 {
-    (void)state;
     int version[3] = {-1, -1, -1};
     size_t available = 0, total = 0;
     cnrtNotifier_t notifier = NULL;

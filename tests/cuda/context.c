@@ -64,18 +64,6 @@ TEST(a_fault_is_kept_until_it_is_read)
     sy_ctx_destroy(ctx);
 }
 
-TEST(synchronous_calls_return_their_own_status)
-{
-    sy_ctx *ctx = make(true);
-    struct call good, bad;
-    prepare(&good, 2);
-    prepare(&bad, 9);
-    assert_int_equal(sy_kv_slots(ctx, &bad.args), SY_ERR_INDEX);
-    assert_string_equal(sy_ctx_error(ctx), sentence);
-    assert_int_equal(sy_kv_slots(ctx, &good.args), SY_OK);
-    sy_ctx_destroy(ctx);
-}
-
 TEST(devices)
 {
     sy_ctx *ctx = make(true);
@@ -227,13 +215,9 @@ TEST(numbers_of_the_host)
 TEST_GROUP(context)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fault_is_kept_until_it_is_read),
-        cmocka_unit_test(synchronous_calls_return_their_own_status),
-        cmocka_unit_test(devices),
-        cmocka_unit_test(lent_memory_is_that_of_the_device),
-        cmocka_unit_test(the_most_experts_are_too_many),
-        cmocka_unit_test(a_trace_has_the_time_of_the_device),
-        cmocka_unit_test(numbers_of_the_host),
+        cmocka_unit_test(a_fault_is_kept_until_it_is_read),   cmocka_unit_test(devices),
+        cmocka_unit_test(lent_memory_is_that_of_the_device),  cmocka_unit_test(the_most_experts_are_too_many),
+        cmocka_unit_test(a_trace_has_the_time_of_the_device), cmocka_unit_test(numbers_of_the_host),
     };
     return cmocka_run_group_tests_name("cuda_context", tests, NULL, NULL);
 }

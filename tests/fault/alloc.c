@@ -3,6 +3,7 @@
  * must answer NOMEM, leave the outputs alone, and give back every block in the end. After the failure the same context
  * must still work.
  */
+#include "support.h"
 #include "support_memory.h"
 
 static sy_ctx_options options_for(struct allocator *a)

@@ -14,7 +14,7 @@ class TestCuda(unittest.TestCase):
     def test_programs(self):
         names, operators = test_cuda.programs(), test_cuda.operators()
         self.assertIn("op_kv_together", names)
-        self.assertIn("op_moe_together", names)
+        self.assertIn("op_moe_slots", names)
         self.assertIn("op_mesh", names)
         self.assertNotIn("op_ctx_threads", names)
         for name in operators:

@@ -76,7 +76,6 @@ TEST_GROUP(schedule)
     struct test_list list = {0};
     uint64_t seed;
     ranks_begin();
-    schedule_watch();
     const bool single = schedule_single_seed(&seed);
     const int64_t n = single ? 1 : (schedule_exchanges(USUAL_EXCHANGES / n_ranks) + BLOCK - 1) / BLOCK;
     uint64_t *const seeds = calloc((size_t)n, sizeof *seeds);

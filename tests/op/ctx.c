@@ -2,6 +2,7 @@
  * Contexts: creation and its rejections, names, the error sentence and fault, lent workspace, argument structs of older
  * and newer callers, tracing. Threads, allocation and floating-point control are in ctx_threads.c.
  */
+#include "support.h"
 #include "support_memory.h"
 
 /* ---- Creation ----------------------------------------------------------------------------------------------- */
@@ -176,69 +177,6 @@ TEST(query_clears_sentence_and_fault)
 }
 
 /* ---- Lent workspace ----------------------------------------------------------------------------------------- */
-
-/* Too little is NOMEM and nothing written. */
-static void too_little_workspace(sy_ctx *ctx, struct test_call *call, size_t bytes)
-{
-    sy_fault fault;
-    unsigned char *lent = buf_new(bytes, 0);
-    test_call_reset(call);
-    assert_int_equal(sy_ctx_set_workspace(ctx, lent, bytes), SY_OK);
-    expect_status(ctx, test_call_run(ctx, call), SY_ERR_NOMEM);
-    assert_non_null(strstr(sy_ctx_error(ctx), call->op));
-    assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
-    assert_int_equal(fault.code, SY_FAULT_NO_MEMORY);
-    test_call_expect_untouched(call);
-    buf_free(lent);
-}
-
-/*
- * state: the index of a call. What the query says is enough. The query sees no outputs, so it may ask for more than the
- * call turns out to need: sample may have to write lists, and an in-place dispatch (index 3) needs no table at all.
- */
-static void lent_workspace(void **state)
-{
-    struct test_call call, want;
-    sy_query query;
-    const int index = (int)(uintptr_t)*state;
-    sy_ctx *ctx = test_ctx(3, NULL);
-    test_call_make(&want, index, true);
-    test_call_make(&call, index, true);
-    expect_status(ctx, test_call_run(ctx, &want), SY_OK);
-    expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
-    const size_t need = query.workspace_bytes;
-    unsigned char *lent = buf_new(need ? need : 64, 0);
-    assert_int_equal(sy_ctx_set_workspace(ctx, lent, need ? need : 64), SY_OK);
-    expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-    test_call_expect_equal(&call, &want);
-    if (need > 0 && index != 3)
-        too_little_workspace(ctx, &call, strcmp(call.op, "sample") == 0 ? 64 : need - 1);
-    buf_free(lent);
-    assert_int_equal(sy_ctx_set_workspace(ctx, NULL, 0),
-                     SY_OK); /* taken back: the context uses its own again */
-    test_call_reset(&call);
-    expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-    test_call_expect_equal(&call, &want);
-    test_call_free(&call);
-    test_call_free(&want);
-    sy_ctx_destroy(ctx);
-}
-
-TEST(some_operator_needs_workspace)
-{
-    size_t most = 0;
-    sy_ctx *ctx = test_ctx(3, NULL);
-    for (int i = 0; i < TEST_CALLS; i++) {
-        struct test_call call;
-        sy_query query;
-        test_call_make(&call, i, true);
-        expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
-        most = query.workspace_bytes > most ? query.workspace_bytes : most;
-        test_call_free(&call);
-    }
-    assert_true(most > 0); /* else the tests above have not met the rejection */
-    sy_ctx_destroy(ctx);
-}
 
 /* All that was lent counts, also what the call does not need, where tests/case has tensors at the end of what is needed; and an
    overlap is told before a lack of memory. */
@@ -467,7 +405,6 @@ TEST_GROUP(ctx)
         cmocka_unit_test(versions),
         cmocka_unit_test(fault_is_filled_to_the_callers_size),
         cmocka_unit_test(query_clears_sentence_and_fault),
-        cmocka_unit_test(some_operator_needs_workspace),
         cmocka_unit_test(all_that_was_lent_counts),
         cmocka_unit_test(rejected_workspace),
         cmocka_unit_test(shorter_arguments_read_as_zero),
@@ -478,10 +415,7 @@ TEST_GROUP(ctx)
     struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(tests); i++)
         test_add(&list, tests[i].name, tests[i].test_func, NULL);
-    for (int i = 0; i < TEST_CALLS; i++) {
-        test_add(&list, test_name("lent workspace of %s", test_call_name(i)), lent_workspace,
-                 (void *)(uintptr_t)i);
+    for (int i = 0; i < TEST_CALLS; i++)
         test_add(&list, test_name("trace of %s", test_call_name(i)), traced_call, (void *)(uintptr_t)i);
-    }
     return test_run(&list, "op_ctx");
 }

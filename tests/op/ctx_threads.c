@@ -5,6 +5,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "case/made.h"
+#include "support.h"
 #include "support_memory.h"
 
 #include <fenv.h>

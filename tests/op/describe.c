@@ -92,27 +92,6 @@ TEST(what_is_no_operator)
     sy_ctx_destroy(ctx);
 }
 
-/* Callers with an older or a newer header. */
-TEST(shorter_and_longer_structs)
-{
-    sy_ctx *ctx = test_ctx(1, NULL);
-    uint8_t map[6] = {1, 0, 1, 0, 1, 0}, padded[6];
-    const DLTensor in = sy_tensor(map, SY_U8, 2, (int64_t[]){3, 2}),
-                   out = sy_tensor(padded, SY_U8, 2, (int64_t[]){3, 2});
-    struct {
-        sy_moe_pad_map_args args;
-        uint64_t later;
-    } longer = {{.routing_map = &in, .alignment = 1, .padded_map = &out}, 0};
-    const sy_op_info *op = sy_op_find("moe_pad_map");
-    const size_t shorter = offsetof(sy_moe_pad_map_args, expert_counts);
-    expect_status(ctx, sy_call(ctx, op, &longer, shorter), SY_OK);
-    expect_bytes(padded, map, sizeof map);
-    expect_status(ctx, sy_call(ctx, op, &longer, sizeof longer), SY_OK);
-    longer.later = 1;
-    expect_status(ctx, sy_call(ctx, op, &longer, sizeof longer), SY_ERR_UNSUPPORTED);
-    sy_ctx_destroy(ctx);
-}
-
 /* Optional outputs that a call cannot have, and a row count that stands in the contents. */
 TEST(outputs_that_depend)
 {
@@ -350,10 +329,10 @@ TEST(rows_that_depend)
 TEST_GROUP(describe)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_and_names),   cmocka_unit_test(types_and_kinds),
-        cmocka_unit_test(what_is_no_operator), cmocka_unit_test(shorter_and_longer_structs),
-        cmocka_unit_test(outputs_that_depend), cmocka_unit_test(texts_can_be_executed),
-        cmocka_unit_test(any_operator),        cmocka_unit_test(rows_that_depend),
+        cmocka_unit_test(numbers_and_names),     cmocka_unit_test(types_and_kinds),
+        cmocka_unit_test(what_is_no_operator),   cmocka_unit_test(outputs_that_depend),
+        cmocka_unit_test(texts_can_be_executed), cmocka_unit_test(any_operator),
+        cmocka_unit_test(rows_that_depend),
     };
     return cmocka_run_group_tests_name("op_describe", tests, NULL, NULL);
 }

@@ -306,36 +306,6 @@ TEST(planes_of_other_sizes)
         assert_int_equal(out[i][0], 0);
 }
 
-/* As many as there may be, of one cache: inputs may be the same tensor. */
-TEST(two_hundred_and_fifty_six_planes)
-{
-    enum { N = SY_KV_MAX_PLANES + 1 };
-    static int32_t out[N][2];
-    static DLTensor outs[N];
-    static sy_kv_plane more[N];
-    int32_t rows[] = {10, 11, 12, 13}, at[] = {3, 0}, blocks[] = {1, 0};
-    int64_t shape[] = {2, 1};
-    const DLTensor cache = sy_tensor(rows, SY_I32, 2, (int64_t[]){4, 1}),
-                   indices = sy_tensor(at, SY_I32, 1, (int64_t[]){2}),
-                   table = sy_tensor(blocks, SY_I32, 1, (int64_t[]){2});
-    for (int p = 0; p < N; p++) {
-        outs[p] = sy_tensor(out[p], SY_I32, 2, shape);
-        if (p > 0)
-            more[p - 1] = (sy_kv_plane){.cache = &cache, .rows = &outs[p]};
-    }
-    const sy_kv_gather_args args = {.cache = &cache,
-                                    .indices = &indices,
-                                    .block_table = &table,
-                                    .block_size = 2,
-                                    .out = &outs[0],
-                                    .planes = more,
-                                    .plane_bytes = sizeof(sy_kv_plane),
-                                    .num_planes = SY_KV_MAX_PLANES};
-    expect_status(test_contexts[0], sy_kv_gather(test_contexts[0], &args), SY_OK);
-    for (int p = 0; p < N; p++)
-        assert_true(out[p][0] == 11 && out[p][1] == 12);
-}
-
 TEST_GROUP(kv_together)
 {
     const struct CMUnitTest tests[] = {
@@ -345,7 +315,6 @@ TEST_GROUP(kv_together)
         cmocka_unit_test(every_shared_element_is_found),
         cmocka_unit_test(first_overlap_of_many_planes),
         cmocka_unit_test(planes_of_other_sizes),
-        cmocka_unit_test(two_hundred_and_fifty_six_planes),
     };
     return cmocka_run_group_tests_name("op_kv_together", tests, test_open_contexts, test_close_contexts);
 }

@@ -3,6 +3,7 @@
  * on up to 8 devices, dispatch and combine after each other and waited for in every way; several requests; comms and
  * routings; calls without a context, a comm or arguments.
  */
+#include "case/stack.h"
 #include "mesh_cases.h"
 #include "support.h"
 #include "support_memory.h"
@@ -190,6 +191,21 @@ TEST(creation_without_memory)
     sy_ctx_destroy(ctx);
 }
 
+static void create_comm(void *data)
+{
+    if (sy_comm_create_local((sy_comm **)data, (sy_mesh){2, 2}, NULL) != SY_OK)
+        abort();
+}
+
+TEST(a_comm_on_a_small_stack)
+{
+    sy_comm *comm = NULL;
+    if (STACK_UNKNOWN)
+        skip_because("sanitizers make frames larger");
+    assert_in_range(stack_of(create_comm, (void *)&comm), 1, STACK_MOST);
+    sy_comm_destroy(comm);
+}
+
 /* ---- Calls -------------------------------------------------------------------------------------------- */
 
 TEST(missing_context_or_comm)
@@ -235,6 +251,7 @@ TEST_GROUP(mesh)
     test_add(&list, "local_comms", local_comms, NULL);
     test_add(&list, "comms_that_cannot_be", comms_that_cannot_be, NULL);
     test_add(&list, "creation_without_memory", creation_without_memory, NULL);
+    test_add(&list, "a_comm_on_a_small_stack", a_comm_on_a_small_stack, NULL);
     test_add(&list, "missing_context_or_comm", missing_context_or_comm, NULL);
     return test_run(&list, "op_mesh");
 }

@@ -1,5 +1,6 @@
 /*
- * Operators of expert slots, beyond a call against the oracle: the caller's rounding mode, a broken promise, a second name.
+ * Operators of expert slots, beyond a call against the oracle: the caller's rounding mode, a broken promise, a second name, queries
+ * of sizes that no test could hold.
  */
 #include "support.h"
 
@@ -59,12 +60,36 @@ TEST(another_name_for_the_gradient)
     expect_bytes(output, slots, sizeof output);
 }
 
+/* From shapes alone; scratch is never a share of the rows. */
+TEST(queries_of_large_calls)
+{
+    enum { T = 1 << 20, E = 256, H = 7168 };
+    sy_ctx *const ctx = test_contexts[0];
+    sy_view view[5];
+    const DLTensor *const map = sy_mat(&view[0], NULL, SY_BOOL, T, E);
+    sy_moe_permute_args permute = {
+        .tokens = sy_mat(&view[1], NULL, SY_BF16, T, H), .routing_map = map, .num_out_tokens = 8 * T + 5};
+    sy_moe_unpermute_args unpermute = {.permuted_tokens = sy_mat(&view[2], NULL, SY_BF16, 8 * T, H),
+                                       .sorted_indices = sy_vec(&view[3], NULL, SY_I32, 8 * T),
+                                       .routing_map = map,
+                                       .probs = sy_mat(&view[4], NULL, SY_F32, T, E)};
+    sy_query q;
+    for (int capacity = 0; capacity < 2; capacity++) {
+        permute.drop_and_pad = unpermute.drop_and_pad = capacity;
+        expect_status(ctx, sy_moe_permute_query(ctx, &permute, &q), SY_OK);
+        assert_true(q.rows == 8 * T && q.slots == (capacity ? 8 * T / E : 8));
+        expect_status(ctx, sy_moe_unpermute_query(ctx, &unpermute, &q), SY_OK);
+        assert_true(q.rows == T && q.workspace_bytes < (capacity ? 8 * T * 16 : 4096));
+    }
+}
+
 TEST_GROUP(moe_slots)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(capacity_ignores_the_rounding_mode),
         cmocka_unit_test(broken_unique_promise_changes_only_its_row),
         cmocka_unit_test(another_name_for_the_gradient),
+        cmocka_unit_test(queries_of_large_calls),
     };
     return cmocka_run_group_tests_name("op_moe_slots", tests, test_open_contexts, test_close_contexts);
 }

@@ -14,10 +14,10 @@ TEST(weights_add_up_to_2_63)
     sy_view p, seed;
     sy_ctx *const ctx = test_ctx(0, NULL);
     struct tensor logits, token, kept, logprob;
-    tensor_make(&logits, SY_F16, 2, (int64_t[]){1, VOCAB}, NULL);
-    tensor_make(&token, SY_I64, 1, (int64_t[]){1}, NULL);
-    tensor_make(&kept, SY_I32, 1, (int64_t[]){1}, NULL);
-    tensor_make(&logprob, SY_F32, 1, (int64_t[]){1}, NULL);
+    tensor_make(&logits, SY_F16, 2, (int64_t[]){1, VOCAB}, false);
+    tensor_make(&token, SY_I64, 1, (int64_t[]){1}, false);
+    tensor_make(&kept, SY_I32, 1, (int64_t[]){1}, false);
+    tensor_make(&logprob, SY_F32, 1, (int64_t[]){1}, false);
     memset(logits.mem, 0, logits.bytes);
     oracle_sample_philox(6, (uint32_t[]){0xffffffffu, 0, 0, 0}, words);
     for (size_t i = 0; i < COUNT_OF(top_p); i++) {

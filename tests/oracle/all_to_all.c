@@ -323,7 +323,7 @@ void oracle_a2a_sum(const struct a2a_case *c, const struct a2a_sum *sum, int d, 
                                 : 1;
             const double row =
                 number_get(number_of(sum->type), sum->inputs[from[j].device], from[j].row * sum->hidden + h);
-            acc = oracle_sum(acc, f32_from_bits(f32_round(weight * row)));
+            acc = oracle_plus_product(acc, weight, row);
         }
         number_put(number_of(sum->out_type), to, h, (double)acc);
     }

@@ -9,28 +9,28 @@
 #define WIDE_ARITHMETIC __attribute__((no_sanitize("signed-integer-overflow")))
 __extension__ typedef __int128 wide;
 
-static struct gather_fault fault(enum gather_code code, int64_t b, int64_t j, wide value, wide limit)
+static sy_fault fault(sy_fault_code code, int64_t b, int64_t j, wide value, wide limit)
 {
-    return (struct gather_fault){code, b, j, (int64_t)value, (int64_t)limit, NULL};
+    return (sy_fault){SY_ERR_INDEX, code, NULL, b, j, (int64_t)value, (int64_t)limit};
 }
 
-static struct gather_fault length_fault(const char *argument, int64_t b, int64_t value, int64_t limit)
+static sy_fault length_fault(const char *argument, int64_t b, int64_t value, int64_t limit)
 {
-    return (struct gather_fault){GATHER_LENGTH, b, -1, value, limit, argument};
+    return (sy_fault){SY_ERR_INDEX, SY_FAULT_LENGTH_RANGE, argument, b, -1, value, limit};
 }
 
-static struct gather_fault check_row(const struct gather_case *in, int64_t b)
+static sy_fault check_row(const struct gather_case *in, int64_t b)
 {
     if (in->counts && (in->counts[b] < 0 || in->counts[b] > in->k))
         return length_fault("counts", b, in->counts[b], in->k);
     if (in->seq_lens && in->seq_lens[b] < 0)
         return length_fault("seq_lens", b, in->seq_lens[b], 0);
     if (in->req_id && (in->req_id[b] < 0 || in->req_id[b] >= in->table_rows))
-        return fault(GATHER_REQ, b, -1, in->req_id[b], in->table_rows);
-    return (struct gather_fault){0};
+        return fault(SY_FAULT_REQ_RANGE, b, -1, in->req_id[b], in->table_rows);
+    return (sy_fault){0};
 }
 
-static struct gather_fault check_lists(const struct gather_case *in)
+static sy_fault check_lists(const struct gather_case *in)
 {
     for (int64_t r = 0; in->indptr && r <= in->table_rows; r++) {
         const int64_t at = in->indptr[r], before = r > 0 ? in->indptr[r - 1] : 0;
@@ -46,7 +46,7 @@ static struct gather_fault check_lists(const struct gather_case *in)
         if (last > in->block_size)
             return length_fault("last_page_len", r - 1, last, in->block_size);
     }
-    return (struct gather_fault){0};
+    return (sy_fault){0};
 }
 
 /* Pages of sequence r, the number of its first among all, and its tokens. */
@@ -80,8 +80,7 @@ WIDE_ARITHMETIC static wide first_beyond(const struct gather_case *in, wide room
 }
 
 /* The physical row of a live position, -1 where another rank has it, or its fault. */
-WIDE_ARITHMETIC static struct gather_fault translate(const struct gather_case *in, int64_t b, int64_t j,
-                                                     int64_t *slot)
+WIDE_ARITHMETIC static sy_fault translate(const struct gather_case *in, int64_t b, int64_t j, int64_t *slot)
 {
     const wide s = in->block_size, t = in->indices[b * in->k + j], r = in->req_id ? in->req_id[b] : b;
     const wide run = in->interleave > 0 ? in->interleave : 1, ranks = in->world > 0 ? in->world : 1;
@@ -90,32 +89,32 @@ WIDE_ARITHMETIC static struct gather_fault translate(const struct gather_case *i
     if (t >= 0 && ranks > 1)
         own = t / run % ranks == in->rank ? t / (ranks * run) * run + t % run : -1;
     if (in->seq_lens ? t < 0 || t >= in->seq_lens[b] : t < 0 || own >= length)
-        return fault(GATHER_INDEX, b, j, t,
+        return fault(SY_FAULT_INDEX_RANGE, b, j, t,
                      in->seq_lens ? in->seq_lens[b]
                      : ranks > 1  ? first_beyond(in, length)
                                   : length);
     *slot = -1;
     if (own < 0)
-        return (struct gather_fault){0};
+        return (sy_fault){0};
     if (own / s >= n)
-        return fault(GATHER_TABLE, b, j, own / s, n);
+        return fault(SY_FAULT_TABLE_SHORT, b, j, own / s, n);
     const wide block = in->table[first + own / s], blocks = ((wide)in->rows + s - 1) / s;
     if (block < 0 || block >= blocks)
-        return fault(GATHER_BLOCK, b, j, block, blocks);
+        return fault(SY_FAULT_BLOCK_RANGE, b, j, block, blocks);
     if (block * s + own % s >= in->rows)
-        return fault(GATHER_ROW, b, j, block * s + own % s, in->rows);
+        return fault(SY_FAULT_ROW_RANGE, b, j, block * s + own % s, in->rows);
     *slot = (int64_t)(block * s + own % s);
-    return (struct gather_fault){0};
+    return (sy_fault){0};
 }
 
-struct gather_fault oracle_kv_gather(const struct gather_case *in, int64_t *slots)
+sy_fault oracle_kv_gather(const struct gather_case *in, int64_t *slots)
 {
     if (in->batch == 0 || in->k == 0)
-        return (struct gather_fault){0};
-    struct gather_fault found = check_lists(in);
-    for (int64_t b = 0; b < in->batch && found.code == GATHER_FINE; b++)
+        return (sy_fault){0};
+    sy_fault found = check_lists(in);
+    for (int64_t b = 0; b < in->batch && found.status == SY_OK; b++)
         found = check_row(in, b);
-    for (int64_t i = 0; i < in->batch * in->k && found.code == GATHER_FINE; i++) {
+    for (int64_t i = 0; i < in->batch * in->k && found.status == SY_OK; i++) {
         slots[i] = -1;
         if (!is_padding(in, i / in->k, i % in->k))
             found = translate(in, i / in->k, i % in->k, &slots[i]);

@@ -8,15 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum gather_code {
-    GATHER_FINE,
-    GATHER_LENGTH,
-    GATHER_REQ,
-    GATHER_INDEX,
-    GATHER_TABLE,
-    GATHER_BLOCK,
-    GATHER_ROW
-};
+#include <switchyard.h>
 
 struct gather_case {
     int64_t batch, k;                          /* B, k */
@@ -30,13 +22,8 @@ struct gather_case {
     const int64_t *indptr, *last_page_len;     /* [R+1], [R]: `table` is lists of table_len pages in all */
 };
 
-struct gather_fault {
-    enum gather_code code;
-    int64_t batch, position, value, limit; /* position -1 for faults of a whole row */
-    const char *argument;                  /* of lengths; NULL: the code says it */
-};
-
-/* Fills `slots` [B,k], -1 for padding and the tokens of other ranks, unless a fault is returned. */
-struct gather_fault oracle_kv_gather(const struct gather_case *in, int64_t *slots);
+/* Fills `slots` [B,k], -1 for padding and the tokens of other ranks, unless a fault is returned; its position is -1 where it is of a
+   whole row, and it has an argument where it is of a length. */
+sy_fault oracle_kv_gather(const struct gather_case *in, int64_t *slots);
 
 #endif

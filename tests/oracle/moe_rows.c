@@ -1,14 +1,10 @@
-/*
- * The f32 steps are taken in double and rounded: a product of two f32 is exact there, and a sum of two is so close
- * that the second rounding changes nothing.
- */
 #include "moe_rows.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <stdbool.h>
 
-#include "oracle/numbers.h"
+#include "oracle/sum.h"
 
 static void *zeroed(int64_t count, size_t bytes)
 {
@@ -81,11 +77,6 @@ void oracle_pairs_free(struct rows_pairs *pairs)
 
 /* ---- Sums ---------------------------------------------------------------------------------------------------- */
 
-static float plus_product(float sum, float a, double b)
-{
-    return (float)((double)sum + (double)(float)((double)a * b));
-}
-
 void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
                       unsigned char *tokens)
 {
@@ -94,7 +85,8 @@ void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs
         const struct rows_pair *p = &pairs->pair[i];
         for (int64_t h = 0; p->weight != 0.0f && h < in->hidden; h++) {
             float *at = &sum[p->token * in->hidden + h];
-            *at = plus_product(*at, p->weight, number_get(in->type, permuted, p->row * in->hidden + h));
+            *at = oracle_plus_product(*at, (double)p->weight,
+                                      number_get(in->type, permuted, p->row * in->hidden + h));
         }
     }
     for (int64_t i = 0; i < in->tokens * in->hidden; i++)
@@ -114,24 +106,6 @@ void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pair
         memcpy(grad_probs + (size_t)(p->token * in->experts + p->expert) * bytes,
                (const char *)values + (size_t)p->row * bytes, bytes);
     }
-}
-
-/* Sixteen lanes by position, folded by halves; every 8192 elements by themselves. */
-static float dot(enum number_type type, const void *a, int64_t first_a, const void *b, int64_t first_b,
-                 int64_t n)
-{
-    float sum = 0.0f;
-    for (int64_t start = 0; start < n; start += 8192) {
-        float lane[16] = {0};
-        for (int64_t i = start; i < n && i < start + 8192; i++)
-            lane[i % 16] = plus_product(lane[i % 16], (float)number_get(type, a, first_a + i),
-                                        number_get(type, b, first_b + i));
-        for (int half = 8; half > 0; half /= 2)
-            for (int i = 0; i < half; i++)
-                lane[i] = plus_product(lane[i], 1.0f, (double)lane[i + half]);
-        sum = plus_product(sum, 1.0f, (double)lane[0]);
-    }
-    return sum;
 }
 
 /* Pair after pair, so that a later one that names the same row or value replaces the earlier. */
@@ -155,6 +129,6 @@ void oracle_unpermute_grad(const struct rows_case *in, const struct rows_pairs *
         }
         if (grad_probs)
             number_put(in->prob_type, grad_probs, p->token * in->experts + p->expert,
-                       dot(in->type, grad_tokens, p->token * n, saved, p->row * n, n));
+                       oracle_dot(in->type, grad_tokens, p->token * n, saved, p->row * n, n));
     }
 }

@@ -262,12 +262,12 @@ static int64_t filter_prefix(struct state *s, struct oracle_sample_result *out)
         out->weight_sum += s->by_rank[r].w;
     if (!s->empty && row->p > 0 && row->p < 1) {
         out->p_on = out->ranked = true;
-        out->theta = theta_of(row->p, row->probs_in ? (uint64_t)1 << 40 : out->weight_sum);
+        const uint64_t theta = theta_of(row->p, row->probs_in ? (uint64_t)1 << 40 : out->weight_sum);
         u128 sum = 0;
         int64_t m = 0;
-        while (m < n && sum < out->theta)
+        while (m < n && sum < theta)
             sum += s->by_rank[m++].w;
-        out->p_short = sum < out->theta;
+        out->p_short = sum < theta;
         if (!out->p_short)
             n = cut(s, m, n, &out->p_tied);
     }
@@ -288,7 +288,6 @@ static bool passes_min_p(const struct state *s, int64_t rank)
 static void make_list(struct state *s, struct oracle_sample_result *out)
 {
     int64_t n = filter_prefix(s, out);
-    out->top_p_n = n;
     for (int64_t r = 0; r < n; r++)
         s->by_rank[r].in = passes_min_p(s, r);
     for (int64_t j = 0; j < s->row->vocab; j++) {
@@ -332,14 +331,13 @@ static u128 candidate_weight(const struct state *s)
     return sum;
 }
 
-static int64_t choose_by_cdf(const struct state *s, struct oracle_sample_result *out)
+static int64_t choose_by_cdf(const struct state *s)
 {
     const struct oracle_sample_row *row = s->row;
     uint32_t words[4];
     draw(row->seed, row->offset, row->stream, 0xffffffffu, words);
     u128 u = words[0] + ((u128)words[1] << 32), total = candidate_weight(s), target = u * total >> 64,
          sum = 0;
-    out->cdf_target = (uint64_t)target;
     for (int64_t i = 0; i < row->vocab; i++) {
         const struct token *c = &s->by_rank[s->rank_of[i]];
         sum += c->in ? c->w : 0;
@@ -473,7 +471,7 @@ void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample
     make_list(&s, out);
     int64_t rank = 0;
     if (!s.empty && !s.greedy)
-        rank = row->noise == SY_NOISE_CDF ? choose_by_cdf(&s, out) : choose_by_score(&s, out);
+        rank = row->noise == SY_NOISE_CDF ? choose_by_cdf(&s) : choose_by_score(&s, out);
     out->token = s.empty ? (row->empty_token == SY_EMPTY_ZERO ? 0 : -1) : s.by_rank[rank].i;
     if (row->given)
         out->token = *row->given;

@@ -1,8 +1,6 @@
 /*
- * Truth for the operator `sample`, twice. The exact oracle follows the arithmetic of section 7 of the
- * specification with a full sort and 128-bit sums, so its results are compared bit for bit. The float64
- * oracle knows nothing of that arithmetic: libm's exp, a sort and a running sum. It answers with margins, and
- * guards the exact one.
+ * Truth for the operator `sample`: the arithmetic of section 7 of the specification with a full sort and 128-bit sums, so
+ * results are compared bit for bit. bench/sample_plain.c knows nothing of that arithmetic: libm's exp, a sort and a running sum.
  */
 #ifndef SWITCHYARD_TESTS_ORACLE_SAMPLE_H
 #define SWITCHYARD_TESTS_ORACLE_SAMPLE_H
@@ -56,8 +54,7 @@ struct oracle_sample_result {
     bool p_short;      /* probabilities never reached p                              */
     bool mp_cut;       /* min-p removed something                                    */
     bool score_tied;   /* two list elements share the winning score                  */
-    uint64_t weight_sum, theta, cdf_target;
-    int64_t top_p_n; /* list length after top-p, before min-p */
+    uint64_t weight_sum;
 };
 
 void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample_result *out);
@@ -70,22 +67,5 @@ void oracle_sample_philox(uint64_t seed, const uint32_t counter[4], uint32_t wor
 uint32_t oracle_sample_race_word(uint64_t seed, uint64_t offset, uint32_t stream, int64_t token);
 float oracle_sample_race_noise(uint32_t word);
 double oracle_sample_ln(uint64_t fixed40); /* ln(fixed40 * 2^-40), fixed40 > 0 */
-
-/*
- * The float64 view of an ordinary row (softmax, or raw probabilities). Ties are cut exactly. `set` and
- * `token` are only claims where their margin is wide enough: the distance of p from the nearest prefix sum,
- * of min_p from the nearest ratio (relative), and of the winner from the runner-up (relative for scores,
- * absolute for CDF).
- */
-struct oracle_sample_f64 {
-    int64_t n;
-    bool *in;     /* [V] caller's: is the token a candidate */
-    double *prob; /* [V] caller's: probability before top-p, by token; 0 outside the top-k set */
-    int64_t token;
-    double logprob;
-    double p_margin, mp_margin, choice_margin;
-};
-
-void oracle_sample_f64(const struct oracle_sample_row *row, struct oracle_sample_f64 *out);
 
 #endif

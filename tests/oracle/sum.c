@@ -1,25 +1,23 @@
-/*
- * A sum of two f32 values rounded to f32: an exact sum in double needs up to 277 bits, so double alone would round twice.
- * TwoSum gives the double nearest to the sum and the exact rest; where the nearest double is a tie between two f32 or
- * lies so close that the rest decides, it is moved one step towards the rest before it is rounded (rounding to odd).
- */
 #include "sum.h"
 
-#include <math.h>
-#include <string.h>
-
-#include "oracle/numbers.h"
-
-float oracle_sum(float a, float b)
+float oracle_plus_product(float sum, double a, double b)
 {
-    const volatile double x = a, y = b, sum = x + y;
-    if (!isfinite(sum))
-        return f32_from_bits(f32_round(sum));
-    const volatile double part = sum - x, rest = (x - (sum - part)) + (y - part);
-    uint64_t bits;
-    double odd = sum;
-    memcpy(&bits, &odd, sizeof bits);
-    if (rest != 0 && bits % 2 == 0)
-        odd = nextafter(sum, rest > 0 ? INFINITY : -INFINITY);
-    return f32_from_bits(f32_round(odd));
+    return (float)((double)sum + (double)(float)(a * b));
+}
+
+float oracle_dot(enum number_type type, const void *a, int64_t first_a, const void *b, int64_t first_b,
+                 int64_t n)
+{
+    float sum = 0.0f;
+    for (int64_t start = 0; start < n; start += 8192) {
+        float lane[16] = {0};
+        for (int64_t i = start; i < n && i < start + 8192; i++)
+            lane[i % 16] = oracle_plus_product(lane[i % 16], number_get(type, a, first_a + i),
+                                               number_get(type, b, first_b + i));
+        for (int half = 8; half > 0; half /= 2)
+            for (int i = 0; i < half; i++)
+                lane[i] = oracle_plus_product(lane[i], 1, (double)lane[i + half]);
+        sum = oracle_plus_product(sum, 1, (double)lane[0]);
+    }
+    return sum;
 }

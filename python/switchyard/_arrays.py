@@ -25,6 +25,8 @@ NAMES = (
     *"int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 bool".split(),
     *"float8_e4m3fn float8_e5m2 float8_e8m0fnu".split(),
 )
+_SHORT = "i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64 bf16 bool f8_e4m3 f8_e5m2 f8_e8m0"
+TYPES = dict(zip(_SHORT.split(), NAMES[1:], strict=True))  # the same by the library's names
 BFLOAT16, FOREIGN = NAMES.index("bfloat16"), ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 
 

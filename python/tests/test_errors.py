@@ -206,7 +206,9 @@ def function_of(name: str) -> Any:
     return getattr(switchyard, name.partition(",")[0])
 
 
-@pytest.mark.parametrize(("name", "corrupted", "status", "sentence"), REJECTED, ids=[f"{r[0]}: {r[3]}" for r in REJECTED])
+@pytest.mark.parametrize(
+    ("name", "corrupted", "status", "sentence"), REJECTED, ids=[f"{r[0]}: {r[3]}" for r in REJECTED]
+)
 def test_rejection(name: str, corrupted: dict[str, Any], status: Status, sentence: str) -> None:
     function, right = function_of(name), VALID[name]
     made = function(**copy.deepcopy(right))

@@ -142,6 +142,6 @@ def test_a_package_without_command_line_says_so(monkeypatch, capsys):
 )
 def test_help_shows_what_comes_back(name):
     said = getattr(switchyard, name).__doc__
-    assert "\n    Returns:\n" in said
+    assert "\nReturns:\n" in said
     results = getattr(switchyard, name.title().replace("_", ""), None)
-    assert all(f"        {field}: " in said for field in getattr(results, "_fields", ()))
+    assert all(f"    {field}: " in said for field in getattr(results, "_fields", ()))

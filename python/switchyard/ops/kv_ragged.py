@@ -94,22 +94,6 @@ def kv_ragged(
     are as in :func:`kv_gather`, also several of them as a tuple.
 
     Args:
-        cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several.
-        cu_lens: [B+1] int32 or int64: first row of each run, from 0 on, and the end.
-        block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
-        starts: [B] first token of each run; without it 0.
-        req_id: [B] row of block_table of each run; without it 0, 1, 2, ...
-        page_indices: [N] lists of blocks, in place of block_table.
-        indptr: [R+1] with page_indices: where each list begins, and the end.
-        last_page_len: [R] with page_indices: tokens of each list's last block.
-        scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8"; with
-            "nvfp4" float8_e4m3fn or its bytes, one for 16 numbers.
-        seq_lens: [B] tokens of each run's sequence; without it as many as its row of the table can hold.
-        global_scale: [1] float32, with the formats "nvfp4", the scale of all numbers, and "nvfp4_amax", their largest
-            magnitude.
-        block_size: rows of a block, S.
-        layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
-        format: how the rows of a quantised cache are packed; the result has them unpacked.
         rows: rows of the result; without it as many as cu_lens ends with. Rows past its end are zero.
         dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
         out: an array to write to, instead of a new one; rows past the end of cu_lens are unchanged.

@@ -66,19 +66,9 @@ def kv_scatter(
     be tuples as well, and a single one applies to every cache.
 
     Args:
-        cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several. Changed.
         src: [..., D...], the dimensions of slots and then a cache row; type of cache, or with a format bfloat16,
             float16 or float32.
-        slots: [...] int32 or int64, as :func:`kv_slots` returns them.
-        scale: float32 [G], which is read, or [rows, G] or [blocks, S, G], which is written too; with the
-            formats "e4m3", "e5m2" and "int8"; with "nvfp4" float8_e4m3fn or its bytes, one for 16 numbers, written.
-        global_scale: [1] float32, with the formats "nvfp4", the scale of all numbers, and "nvfp4_amax", their largest
-            magnitude.
-        pad: "error" rejects a slot of -1; "skip" drops its row.
         check_unique: reject a slot that occurs twice; without it that row holds one of the sources.
-        layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
-        format: how the rows of a quantised cache are packed.
-        block_size: rows of a block; required by the formats "ds4_fp8" and "indexer_fp8".
 
     Returns:
         None: the cache is changed in place.

@@ -19,26 +19,19 @@ from .ops.kv_blocks import kv_blocks
 from .ops.kv_gather import kv_gather
 from .ops.kv_ragged import kv_ragged
 from .ops.kv_scatter import kv_scatter
-from .ops.kv_slots import kv_slots
-from .ops.kv_translate import KvTranslate, kv_translate
 from .ops.local_reduce import local_reduce
 from .ops.moe_capacity import moe_capacity
 from .ops.moe_combine import moe_combine, moe_dispatch_grad_data
 from .ops.moe_dispatch import MoeDispatch, moe_dispatch
-from .ops.moe_dispatch_grad_gate import moe_dispatch_grad_gate
 from .ops.moe_ids_from_map import MoeIdsFromMap, moe_ids_from_map
-from .ops.moe_locations import MoeLocations, moe_locations
 from .ops.moe_map_from_ids import MoeMapFromIds, moe_map_from_ids
 from .ops.moe_permute import MoePermute, moe_permute
-from .ops.moe_permute_grad import MoePermuteGrad, moe_permute_grad
 from .ops.moe_permute_ids import MoePermuteIds, moe_permute_ids
 from .ops.moe_reorder_chunks import MoeReorderChunks, moe_reorder_chunks
 from .ops.moe_route import MoeRoute, moe_route
 from .ops.moe_unpermute import moe_unpermute
-from .ops.moe_unpermute_grad import MoeUnpermuteGrad, moe_unpermute_grad
 from .ops.moe_unpermute_ids import moe_unpermute_ids
 from .ops.sample import Sample, sample
-from .ops.sample_noise import sample_noise
 from .ops.sample_overrides import SampleOverrides, sample_overrides
 from .ops.sample_verify import SampleVerify, sample_verify
 
@@ -47,17 +40,13 @@ __all__ = [
     "Error",
     "Fault",
     "Info",
-    "KvTranslate",
     "MoeDispatch",
     "MoeIdsFromMap",
-    "MoeLocations",
     "MoeMapFromIds",
     "MoePermute",
-    "MoePermuteGrad",
     "MoePermuteIds",
     "MoeReorderChunks",
     "MoeRoute",
-    "MoeUnpermuteGrad",
     "Sample",
     "SampleOverrides",
     "SampleVerify",
@@ -69,28 +58,21 @@ __all__ = [
     "kv_gather",
     "kv_ragged",
     "kv_scatter",
-    "kv_slots",
-    "kv_translate",
     "local_reduce",
     "moe_capacity",
     "moe_combine",
     "moe_dispatch",
     "moe_dispatch_grad_data",
-    "moe_dispatch_grad_gate",
     "moe_ids_from_map",
-    "moe_locations",
     "moe_map_from_ids",
     "moe_permute",
-    "moe_permute_grad",
     "moe_permute_ids",
     "moe_reorder_chunks",
     "moe_route",
     "moe_unpermute",
-    "moe_unpermute_grad",
     "moe_unpermute_ids",
     "results_version",
     "sample",
-    "sample_noise",
     "sample_overrides",
     "sample_verify",
     "sync",

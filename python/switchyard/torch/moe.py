@@ -116,32 +116,6 @@ moe_unpermute = derive(
     """,
 )
 
-moe_permute_grad = derive(
-    switchyard.moe_permute_grad,
-    switchyard.MoePermuteGrad[Tensor],
-    """Compute the gradients of moe_permute: :func:`switchyard.moe_permute_grad`. They have no gradient themselves.
-
-    >>> import torch, switchyard.torch
-    >>> indices = torch.tensor([1, 0], dtype=torch.int32)
-    >>> switchyard.torch.moe_permute_grad(torch.eye(2), indices, num_experts=2, num_tokens=2).grad_tokens
-    tensor([[0., 1.],
-            [1., 0.]])
-    """,
-)
-
-moe_unpermute_grad = derive(
-    switchyard.moe_unpermute_grad,
-    switchyard.MoeUnpermuteGrad[Tensor],
-    """Compute the gradients of moe_unpermute: :func:`switchyard.moe_unpermute_grad`. They have no gradient themselves.
-
-    >>> import torch, switchyard.torch
-    >>> indices = torch.tensor([1, 0], dtype=torch.int32)
-    >>> switchyard.torch.moe_unpermute_grad(torch.eye(2), indices).grad_permuted_tokens
-    tensor([[0., 1.],
-            [1., 0.]])
-    """,
-)
-
 
 moe_permute_ids = derive(
     switchyard.moe_permute_ids,
@@ -203,8 +177,6 @@ for _name in ("moe_permute", "moe_permute_ids"):
     _gradients.take_rule(_name, functools.partial(_begin_permute, _name))
 _gradients.take_rule("moe_unpermute", _begin_unpermute)
 _gradients.take_rule("moe_unpermute_ids", _begin_unpermute_ids)
-_gradients.reject_second("moe_permute_grad")
-_gradients.reject_second("moe_unpermute_grad")
 
 
 # ---- Rows of a rank before and after an exchange ---------------------------------------------------------------------
@@ -247,7 +219,6 @@ _gradients.reject("local_reduce", "want input.detach(), or moe_unpermute of the 
 # ---- Tokens in expert slots of fixed capacity ------------------------------------------------------------------------
 
 _dispatch = define(operator_of(switchyard.moe_dispatch), switchyard.MoeDispatch[Tensor])
-gate_gradient = define(operator_of(switchyard.moe_dispatch_grad_gate), Tensor)
 _capacity = define(operator_of(switchyard.moe_capacity), Tensor, writes=False)
 
 
@@ -298,31 +269,6 @@ moe_combine = derive(
 
 
 moe_dispatch_grad_data = moe_combine
-
-
-@function(switchyard.moe_dispatch_grad_gate)
-def moe_dispatch_grad_gate(given: Given, out: Any) -> Tensor:
-    """Compute the gradient of gates: :func:`switchyard.moe_dispatch_grad_gate`. It has no gradient itself.
-
-    >>> import torch, switchyard.torch
-    >>> indices, locations = torch.tensor([[0, 0, 0], [1, 0, -1]], dtype=torch.int32)
-    >>> rows, grad = torch.tensor([[1.], [2], [3]]), torch.tensor([[5.], [7]])
-    >>> switchyard.torch.moe_dispatch_grad_gate(indices, locations, rows, grad, num_experts=1, capacity=2)
-    tensor([ 7., 10.,  0.])
-    """
-    return gate_gradient(given, out)
-
-
-moe_locations = derive(
-    switchyard.moe_locations,
-    switchyard.MoeLocations[Tensor],
-    """Give every choice its slot inside the expert it names: :func:`switchyard.moe_locations`.
-
-    >>> import torch, switchyard.torch
-    >>> switchyard.torch.moe_locations(torch.tensor([0, 1, 0], dtype=torch.int32), num_experts=2).locations
-    tensor([0, 0, 1], dtype=torch.int32)
-    """,
-)
 
 
 @function(switchyard.moe_capacity)
@@ -394,4 +340,3 @@ _library.register(
     _fake_row_gradient,
 )
 _gradients.reject_second("moe_combine_grad", "the gradient of moe_combine or moe_unpermute_ids")
-_gradients.reject_second("moe_dispatch_grad_gate")

@@ -21,7 +21,7 @@ from ._library import Given, T, define, derive, direct, shortened
 NUMBERS = (int, float, np.integer, np.floating)
 
 
-def of_rows(plain: Any, returns: type[T]) -> Callable[[Given, Any], T]:
+def _of_rows(plain: Any, returns: type[T]) -> Callable[[Given, Any], T]:
     """Runs an operator with parameters of rows: a tensor with rows, a list, or a number for all rows."""
     operator = operator_of(plain)
     name, run, run_direct = operator.name, define(operator, returns), shortened(operator, False, lambda *_: None)
@@ -69,7 +69,7 @@ sample = derive(
     >>> switchyard.torch.sample(logits, top_k=4, top_p=0.75, seed=7, candidates=True).kept
     tensor([2], dtype=torch.int32)
     """,
-    of_rows,
+    _of_rows,
 )
 
 sample_verify = derive(
@@ -84,7 +84,7 @@ sample_verify = derive(
     >>> switchyard.torch.sample_verify(logits, draft_token=torch.tensor([[0, 2]])).token
     tensor([[0, 2, 0]])
     """,
-    of_rows,
+    _of_rows,
 )
 
 
@@ -99,19 +99,7 @@ sample_overrides = derive(
     >>> made.override_token.tolist(), made.override_logit.tolist()
     ([2], [0.5])
     """,
-    of_rows,
-)
-
-
-sample_noise = derive(
-    switchyard.sample_noise,
-    Tensor,
-    """Make the exponential noise of sample with noise "race": :func:`switchyard.sample_noise`, as a tensor.
-
-    >>> import torch, switchyard.torch
-    >>> switchyard.torch.sample_noise(n=1000, seed=7).mean().round(decimals=1)
-    tensor(1.)
-    """,
+    _of_rows,
 )
 
 

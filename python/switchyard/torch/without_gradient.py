@@ -9,6 +9,7 @@ from torch import Tensor
 
 from .. import _without_gradient
 from .._functions import operator_of
+from . import _gradients
 from ._library import derive
 
 
@@ -23,3 +24,6 @@ def _of(plain: Any) -> Any:
 for _name in (__all__ := _without_gradient.__all__):
     _listed = getattr(_without_gradient, _name)
     globals()[_name] = _listed if inspect.isclass(_listed) else _of(_listed)
+
+for _name in ("moe_permute_grad", "moe_unpermute_grad", "moe_dispatch_grad_gate"):
+    _gradients.reject_second(_name)

@@ -1,37 +1,17 @@
 from __future__ import annotations
 
-from typing import overload
-
 from .. import _caches
 from .._arrays import is_array
 from .._declare import Any, Array, Operator, Sequence, _words
 
 _MANY = (tuple, list)
 
-
 operator = Operator("kv_scatter", tuple, flows=(0, 1, 2, 3, 9), changes=(2,))  # the last is the cache
 
 
-@overload
 def kv_scatter(
-    cache: Array,
-    src: Array,
-    slots: Array,
-    scale: Array | None = None,
-    global_scale: Array | None = None,
-    *,
-    pad: _words.KvScatterPad = "error",
-    check_unique: bool = False,
-    layout: _words.KvScatterLayout = "nhd",
-    format: _words.KvScatterFormat | None = None,
-    block_size: int = 0,
-) -> None: ...
-
-
-@overload
-def kv_scatter(
-    cache: Sequence[Array],
-    src: Sequence[Array],
+    cache: Array | Sequence[Array],
+    src: Array | Sequence[Array],
     slots: Array,
     scale: Array | Sequence[Array | None] | None = None,
     global_scale: Array | Sequence[Array | None] | None = None,
@@ -40,21 +20,6 @@ def kv_scatter(
     check_unique: bool = False,
     layout: _words.KvScatterLayout = "nhd",
     format: _words.KvScatterFormat | Sequence[_words.KvScatterFormat | None] | None = None,
-    block_size: int = 0,
-) -> None: ...
-
-
-def kv_scatter(
-    cache: Any,
-    src: Any,
-    slots: Array,
-    scale: Any = None,
-    global_scale: Any = None,
-    *,
-    pad: _words.KvScatterPad = "error",
-    check_unique: bool = False,
-    layout: _words.KvScatterLayout = "nhd",
-    format: Any = None,
     block_size: int = 0,
 ) -> None:
     """Write rows into a paged KV cache by slot, in place.

@@ -60,8 +60,8 @@ def local_reduce(
             received, then rows that are not written (zero, without ``out``).
         output_concat_dim: with "expert" or replica: as in the dispatch, 1 or 2. 0: 1, but for expert_metadata of four
             dimensions with "padded" and a replica other than "all" and "first", which need it.
-        group_size: with "expert" or replica, output_concat_dim 2 and "concat": positions that share a batch row. With
-            replica: devices of a group; 0: all.
+        group_size: with "expert" or replica, output_concat_dim 2 and "concat": positions that share a batch row; with
+            any replica: devices of a group; 0: all.
         group_stride: with replica: from device to device of a group: 1 for a row of a mesh, its cols for a column.
 
     Returns:

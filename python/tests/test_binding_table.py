@@ -37,28 +37,12 @@ NOT_TAKEN = {
     ("local_reduce", "layout"): {"packed"},  # rows do not tell their experts
 }
 
-# Tensors that the header does not call optional: another one may stand for them, or only some calls need them.
-ONE_OF_SEVERAL = {
-    "kv_blocks": {"cache", "src", "dst"},
-    "kv_gather": {"block_table", "indptr", "scale"},
-    "kv_ragged": {"block_table", "indptr", "scale"},
-    "kv_scatter": {"scale"},
-    "kv_slots": {"block_table", "indptr"},
-    "kv_translate": {"block_table", "indptr"},
-    "moe_convert_indices": {"expert_offsets"},
-    "sample": {"override_indptr", "override_token", "override_logit"},
-    "sample_overrides": {"prompt_token", "output_token", "bias_token", "bias", "cu_lens", "seq_token"},
-    "sample_verify": {"cu_lens", "override_indptr", "override_token", "override_logit"},
-}
-
-
 # ---- The header ----------------------------------------------------------------------------------------------------
 
 
 class Field(NamedTuple):
     kind: str  # the type without const and *
     role: str  # of tensors: in, out, in/out
-    optional: bool
 
 
 def parse_fields(body: str) -> dict[str, Field]:
@@ -67,7 +51,7 @@ def parse_fields(body: str) -> dict[str, Field]:
         kind, *names = re.findall(r"\w+", re.sub(r"/\*.*?\*/|\bconst\b|\[.*?\]", "", declaration, flags=re.S))
         role = re.match(r"\s*(in/out|in|out)\b", note)
         for name in names:
-            fields[name] = Field(kind, role[1] if role else "", "optional" in note.lower())
+            fields[name] = Field(kind, role[1] if role else "")
     return {name: field for name, field in fields.items() if name not in ("planes", "num_planes", "plane_bytes")}
 
 
@@ -96,7 +80,7 @@ def words_of(enum: str) -> list[str]:
 
 def test_the_header_was_understood() -> None:
     assert len(STRUCTS) >= 28
-    assert STRUCTS["moe_convert_indices"]["to"] == Field("sy_index_form", "", False)
+    assert STRUCTS["moe_convert_indices"]["to"] == Field("sy_index_form", "")
     assert {name: field.role for name, field in STRUCTS["moe_pad_map"].items() if field.role} == {
         "routing_map": "in",
         "padded_map": "out",
@@ -167,8 +151,7 @@ def test_parameters_are_those_of_the_description(name: str) -> None:
         found = given[parameter]
         if field.kind == "tensor":
             assert found.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-            may = told[field.name].optional or field.name in ONE_OF_SEVERAL.get(name, ())
-            assert found.default is (None if may else NEEDS), parameter
+            assert found.default is (None if field.optional else NEEDS), parameter
             continue
         assert found.kind is inspect.Parameter.KEYWORD_ONLY
         want = described_default(name, field)

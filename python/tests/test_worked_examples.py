@@ -11,29 +11,13 @@ import numpy as np
 import pytest
 
 import switchyard
+from switchyard import _arrays
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "examples"))
 import read  # noqa: E402
 
-TYPES = {
-    "i8": np.int8,
-    "i16": np.int16,
-    "i32": np.int32,
-    "i64": np.int64,
-    "u8": np.uint8,
-    "u16": np.uint16,
-    "u32": np.uint32,
-    "u64": np.uint64,
-    "bool": np.bool_,
-    "f16": np.float16,
-    "f32": np.float32,
-    "f64": np.float64,
-    "bf16": ml_dtypes.bfloat16,
-    "f8_e4m3": ml_dtypes.float8_e4m3fn,
-    "f8_e5m2": ml_dtypes.float8_e5m2,
-    "f8_e8m0": ml_dtypes.float8_e8m0fnu,
-}
+TYPES = {short: np.dtype(getattr(ml_dtypes, name, name)).type for short, name in _arrays.TYPES.items()}
 # Names that differ from the library's: a word of Python's, a field that its output gives its name.
 NAMES = {
     ("moe_convert_indices", "from"): "from_",

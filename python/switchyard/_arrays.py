@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _binding
 from ._binding import core
-from ._sentences import bad
+from ._sentences import bad, library
 from .errors import Status
 
 if TYPE_CHECKING:
@@ -258,6 +258,13 @@ def lost(array: Any, gradient: str) -> str:
         return f"requires a gradient, which would end here: want {gradient}"
     lazy = array.is_neg() or array.is_conj()  # the values in memory have other signs
     return "is a lazy conjugate or negation, want resolve_conj().resolve_neg() of it" if lazy else ""
+
+
+def read_only(array: Any) -> str:
+    """Why an array is rejected that is to be written to; "" if it can be."""
+    numpys = isinstance(array, np.ndarray)
+    fine = array.flags.writeable if numpys else framework(array).mutable
+    return "" if fine else f"is a read-only {library(array)} array, want one that can be written to"
 
 
 def reject_lost(name: str, values: Sequence[Any], flows: Sequence[int] = (), first: int = 0) -> None:

@@ -21,7 +21,6 @@ struct syp_mesh {
     DLTensor *tensors;          /* those of a call, in one array as the library expects them */
     struct syp_storage storage; /* what the arguments of a call point to */
     sy_request *started;        /* by the last start */
-    sy_query query;             /* result of the last query */
     int64_t tokens; /* of the first device's group, in the request waited for last; -1: it failed */
     char sentence[SYP_SENTENCE]; /* of an opening that failed, or of a call that Python rejects */
 };

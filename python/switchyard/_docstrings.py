@@ -25,7 +25,7 @@ def complete(function: Callable[..., Any], name: str, results: type | None = Non
     told, sign, examples = inspect.cleandoc(function.__doc__).partition("\n\n>>> ")
     told, _, returned = told.partition("\n\nReturns:\n")
     told, _, given = told.partition("\n\nArgs:\n")
-    operator = function.__globals__.get("operator")
+    operator: Any = function.__globals__.get("operator")
     fields = {field.parameter: field for field in reversed(_binding.table(name))}  # of one name the input counts
     asks = getattr(operator, "asks", {})
     parameters = [one for one in inspect.signature(function).parameters if one != "self"]

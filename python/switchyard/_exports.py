@@ -10,7 +10,7 @@ def own(package: dict[str, Any], *modules: ModuleType, more: Sequence[str] = ())
 
     `more`: other names of the package.
     """
-    made = {}
+    made: dict[str, Any] = {}
     for module in modules:
         homes = (module.__name__, package["__name__"])
         here = {name: value for name, value in vars(module).items() if getattr(value, "__module__", "") in homes}

@@ -17,7 +17,7 @@ from mesh_examples import E1, E8, EXAMPLES, Example, codes, rows
 import switchyard
 from switchyard import _binding
 from switchyard._binding import core
-from switchyard.mesh import AllToAllCombine, AllToAllDispatch, LocalMesh, _call
+from switchyard.mesh import AllToAllCombine, AllToAllDispatch, LocalMesh
 
 same = np.testing.assert_array_equal
 
@@ -407,10 +407,8 @@ def test_words_are_those_of_the_header(name: str, field: str) -> None:
     enums = [body for body in re.findall(r"typedef enum sy_\w+ \{(.*?)\}", header, re.S) if prefix in body]
     assert len(enums) == 1
     assert re.findall(rf"{prefix}(\w+)", enums[0]) == [word.upper() for word in words]
-    if field == "layout":
-        assert words == (_call.PADDED, _call.PACKED, _call.EXPERT)
     if field == "fill":
-        assert _call.KEEP in words
+        assert "keep" in words
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed", "expert"])

@@ -36,19 +36,20 @@ class Call(Generic[R]):
         self.xp: Any = place((self.input[0],))
         self.reader.xp = self.xp
         self.arrays = {"input": self.input}  # by name
-        tensors = self.take(given)
+        self.prepare(given)
+        table = _binding.table(self.name)
+        tensors = [one for f in table if f.kind == "tensor" and not f.written for one in self._read(f, given)]
         numbers = self.reader.numbers(given)
         self.numbers = SimpleNamespace(**numbers)
         self.routing: Routing | None = given["routing"]
         self.values = [*tensors, *numbers.values()]  # in the order of the binding's table
-        self.outputs = [field for field in _binding.table(self.name) if field.written]
+        self.outputs = [field for field in table if field.written]
         self._add_results(given["out"], given["want"])
 
     # ---- What each operator implements ---------------------------------------------------------------------------
 
-    def take(self, given: dict[str, Any]) -> list[Any]:
-        """Its inputs in the order of the binding's table. Adds numbers to the arguments that are none."""
-        raise NotImplementedError
+    def prepare(self, given: dict[str, Any]) -> None:
+        """Adds to the arguments the fields that have other names."""
 
     def needed(self, there: Collection[str]) -> Collection[str]:
         """The optional results that are made also where they are not wanted, of those that a call has."""
@@ -64,14 +65,15 @@ class Call(Generic[R]):
 
     # ---- The call ------------------------------------------------------------------------------------------------
 
-    def _read(self, given: dict[str, Any], fields: str) -> list[Any]:
-        """The values of fields with an array for each device, whose arrays are kept by name."""
-        values: list[Any] = []
-        for field in fields.split():
-            if field not in self.arrays:
-                self.arrays[field] = self.reader.shards(field, given[field])
-            values += self.reader.tensors(field, self.arrays[field])
-        return values
+    def _read(self, field: Field, given: dict[str, Any]) -> list[Any]:
+        """The values of an input, whose arrays are kept by name."""
+        name = field.name
+        if field.flags & 2048:  # SY_FIELD_SHARED: one array for all devices
+            self.arrays[name] = (self.reader.tensor(name, given[name]),)
+            return [*self.arrays[name]]
+        if name != "input":
+            self.arrays[name] = self.reader.shards(name, given[name])
+        return self.reader.tensors(name, self.arrays[name])
 
     def _add_results(self, out: R | None, wanted: Collection[str] | None) -> None:
         """Adds the results to the values."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from .._sentences import bad
 from ..errors import Status
@@ -15,10 +14,6 @@ class Combine(Call[AllToAllCombine[Shards]]):
     name = "all_to_all_combine"
     returns = AllToAllCombine
     optional = ("written", "output_scales")
-
-    def take(self, given: dict[str, Any]) -> list[Any]:
-        mapping = self.reader.tensor("expert_mapping", given["expert_mapping"])
-        return [*self._read(given, "input expert_metadata"), mapping, *self._read(given, "weights input_scales")]
 
     def needed(self, there: Collection[str]) -> Collection[str]:
         return ("output_scales",)

@@ -20,18 +20,14 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
     returns = AllToAllDispatch
     optional = ("metadata", "present", "src", "expert_counts", "expert_offsets", "rows_from", "rows_to", "scale_tokens")
 
-    def take(self, given: dict[str, Any]) -> list[Any]:
-        self.mapping = self.reader.tensor("expert_mapping", given["expert_mapping"])
-        values = [*self._read(given, "input expert_indices"), self.mapping]
+    def prepare(self, given: dict[str, Any]) -> None:
         try:
             planes = tuple(given["planes"])
         except TypeError:
             text = f"is {shown(given['planes'])}, want a sequence of arrays"
             raise bad(Status.DTYPE, self.name, "planes", text) from None
         given["num_planes"] = len(planes)
-        named = {f"planes[{p}]": plane for p, plane in enumerate((*planes, *[None] * MOST_PLANES))}
-        fields = [*named][: max(len(planes), MOST_PLANES)]
-        return values + self._read(named, " ".join(fields))[: MOST_PLANES * self.handle.shards]
+        given |= {f"planes[{p}]": plane for p, plane in enumerate((*planes, *[None] * MOST_PLANES))}
 
     def usual(self, there: Collection[str]) -> Collection[str]:
         reused = ("metadata",) if self.numbers.reuse_routing else ()
@@ -46,7 +42,7 @@ class Dispatch(Call[AllToAllDispatch[Shards]]):
         """The library does not count the experts of a device by a table that is in memory of a device."""
         if min(extents) >= 0:
             return extents
-        table = self.numbers_of(self.mapping)
+        table = self.numbers_of(self.arrays["expert_mapping"][0])
         counts = np.count_nonzero(table.reshape(-1, *table.shape[-2:])[0], axis=0)
         return (int(counts[self.handle.device + d]) + (field == "expert_offsets"),)
 

@@ -57,17 +57,8 @@ def _of_rows(plain: Any, returns: type[T]) -> Callable[[Given, Any], T]:
 sample = derive(
     switchyard.sample,
     switchyard.Sample[Tensor],
-    """Pick one token per row: :func:`switchyard.sample`.
-
-    Log-probabilities and masked logits have no gradient: a backward pass that reaches them is rejected. In a compiled
-    graph a seed or an offset that changes from call to call should be a tensor: a Python number becomes a constant.
-
-    >>> import torch, switchyard.torch
-    >>> logits = torch.tensor([[0, 1, 2, 3, 2.5, -1]])
-    >>> switchyard.torch.sample(logits).token
-    tensor([3])
-    >>> switchyard.torch.sample(logits, top_k=4, top_p=0.75, seed=7, candidates=True).kept
-    tensor([2], dtype=torch.int32)
+    """Log-probabilities and masked logits have no gradient: a backward pass that reaches them is rejected. In a
+    compiled graph a seed or an offset that changes from call to call should be a tensor: a number becomes a constant.
     """,
     _of_rows,
 )
@@ -75,15 +66,7 @@ sample = derive(
 sample_verify = derive(
     switchyard.sample_verify,
     switchyard.SampleVerify[Tensor],
-    """Verify draft tokens: :func:`switchyard.sample_verify`.
-
-    Log-probabilities have no gradient: a backward pass that reaches them is rejected.
-
-    >>> import torch, switchyard.torch
-    >>> logits = torch.tensor([[[2.0, 1, 0, -1], [0, 1, 2, 1], [1, 1, 1, 0]]])
-    >>> switchyard.torch.sample_verify(logits, draft_token=torch.tensor([[0, 2]])).token
-    tensor([[0, 2, 0]])
-    """,
+    "Log-probabilities have no gradient: a backward pass that reaches them is rejected.",
     _of_rows,
 )
 
@@ -91,14 +74,7 @@ sample_verify = derive(
 sample_overrides = derive(
     switchyard.sample_overrides,
     switchyard.SampleOverrides[Tensor],
-    """Build the overrides that sample takes, from penalties and biases: :func:`switchyard.sample_overrides`.
-
-    >>> import torch, switchyard.torch
-    >>> rows, tokens = torch.tensor([0, 1]), torch.tensor([2])
-    >>> made = switchyard.torch.sample_overrides(torch.ones(1, 4), rows, tokens, repetition_penalty=2.0)
-    >>> made.override_token.tolist(), made.override_logit.tolist()
-    ([2], [0.5])
-    """,
+    "There is no gradient.",
     _of_rows,
 )
 

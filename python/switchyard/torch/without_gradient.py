@@ -16,9 +16,7 @@ from ._library import derive
 def _of(plain: Any) -> Any:
     """The function of the same name for tensors."""
     results = operator_of(plain).results
-    line = (inspect.getdoc(plain) or "").partition("\n")[0].rstrip(".")
-    doc = f"{line}: :func:`switchyard.{plain.__name__}`, for tensors. There is no gradient."
-    return derive(plain, Tensor if results is tuple else results, doc)
+    return derive(plain, Tensor if results is tuple else results, "There is no gradient.")
 
 
 for _name in (__all__ := _without_gradient.__all__):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, NamedTuple, Protocol, cast, overload
 
 import numpy as np
+from typing_extensions import ParamSpec
 
-from ._arrays import PLAIN, Array
+from ._arrays import PLAIN, A, Array
 from ._operator import PLANE, Operator, place
 from ._row_formats import FP4, INLINE
 from ._sentences import bad, shown
@@ -18,6 +19,23 @@ MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
 # Elements of an unpacked row, where the format fixes them; rows of other formats have the shape of the cache's rows.
 _WIDTHS = {"ds32_fp8": 576, "pto_int8": 576, "ds4_fp8": 512, "indexer_fp8": 128}
 _UNPACKED = ("bfloat16", "float16", "float32")
+
+
+P = ParamSpec("P")
+
+
+class Gathers(Protocol[P]):
+    """A function whose result is an array for a cache, and a tuple of them for several."""
+
+    @overload
+    def __call__(self, cache: A, *args: P.args, **kwargs: P.kwargs) -> A: ...
+    @overload
+    def __call__(self, cache: Sequence[A], *args: P.args, **kwargs: P.kwargs) -> tuple[A, ...]: ...
+
+
+def gathers(function: Callable[Concatenate[Any, P], Any]) -> Gathers[P]:
+    """For type checkers; the function stays as it is."""
+    return cast("Gathers[P]", function)
 
 
 class Plane(NamedTuple):

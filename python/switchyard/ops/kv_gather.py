@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from typing import overload
-
 from .. import _caches
-from .._caches import asked_type, row_shape, row_type
-from .._declare import A, Any, Array, Operator, Sequence, _words
+from .._caches import asked_type, gathers, row_shape, row_type
+from .._declare import Any, Array, Operator, Sequence, _words
 
 operator = Operator(
     "kv_gather",
@@ -17,32 +15,9 @@ operator = Operator(
 )
 
 
-@overload
+@gathers
 def kv_gather(
-    cache: A,
-    indices: Array,
-    block_table: Array | None = None,
-    req_id: Array | None = None,
-    counts: Array | None = None,
-    seq_lens: Array | None = None,
-    page_indices: Array | None = None,
-    indptr: Array | None = None,
-    last_page_len: Array | None = None,
-    scale: Array | None = None,
-    global_scale: Array | None = None,
-    *,
-    block_size: int,
-    pad: _words.KvGatherPad = "error",
-    layout: _words.KvGatherLayout = "nhd",
-    format: _words.KvGatherFormat | None = None,
-    dtype: Any = None,
-    out: Any = None,
-) -> A: ...
-
-
-@overload
-def kv_gather(
-    cache: Sequence[A],
+    cache: Any,
     indices: Array,
     block_table: Array | None = None,
     req_id: Array | None = None,
@@ -58,28 +33,6 @@ def kv_gather(
     pad: _words.KvGatherPad = "error",
     layout: _words.KvGatherLayout = "nhd",
     format: _words.KvGatherFormat | Sequence[_words.KvGatherFormat | None] | None = None,
-    dtype: Any = None,
-    out: Sequence[Any] | None = None,
-) -> tuple[A, ...]: ...
-
-
-def kv_gather(
-    cache: Any,
-    indices: Array,
-    block_table: Array | None = None,
-    req_id: Array | None = None,
-    counts: Array | None = None,
-    seq_lens: Array | None = None,
-    page_indices: Array | None = None,
-    indptr: Array | None = None,
-    last_page_len: Array | None = None,
-    scale: Any = None,
-    global_scale: Any = None,
-    *,
-    block_size: int,
-    pad: _words.KvGatherPad = "error",
-    layout: _words.KvGatherLayout = "nhd",
-    format: Any = None,
     dtype: Any = None,
     out: Any = None,
 ) -> Any:

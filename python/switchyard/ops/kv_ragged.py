@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import overload
-
 import numpy as np
 
 from .. import _caches
 from .._binding import core
-from .._caches import asked_type, row_shape, row_type
-from .._declare import A, Any, Array, Operator, Sequence, _words
+from .._caches import asked_type, gathers, row_shape, row_type
+from .._declare import Any, Array, Operator, Sequence, _words
 from .._numbers import count
 from .._operator import place
 
@@ -22,32 +20,9 @@ operator = Operator(
 )
 
 
-@overload
+@gathers
 def kv_ragged(
-    cache: A,
-    cu_lens: Array,
-    block_table: Array | None = None,
-    starts: Array | None = None,
-    req_id: Array | None = None,
-    page_indices: Array | None = None,
-    indptr: Array | None = None,
-    last_page_len: Array | None = None,
-    scale: Array | None = None,
-    seq_lens: Array | None = None,
-    global_scale: Array | None = None,
-    *,
-    block_size: int,
-    layout: _words.KvRaggedLayout = "nhd",
-    format: _words.KvRaggedFormat | None = None,
-    rows: int | None = None,
-    dtype: Any = None,
-    out: Any = None,
-) -> A: ...
-
-
-@overload
-def kv_ragged(
-    cache: Sequence[A],
+    cache: Any,
     cu_lens: Array,
     block_table: Array | None = None,
     starts: Array | None = None,
@@ -62,28 +37,6 @@ def kv_ragged(
     block_size: int,
     layout: _words.KvRaggedLayout = "nhd",
     format: _words.KvRaggedFormat | Sequence[_words.KvRaggedFormat | None] | None = None,
-    rows: int | None = None,
-    dtype: Any = None,
-    out: Sequence[Any] | None = None,
-) -> tuple[A, ...]: ...
-
-
-def kv_ragged(
-    cache: Any,
-    cu_lens: Array,
-    block_table: Array | None = None,
-    starts: Array | None = None,
-    req_id: Array | None = None,
-    page_indices: Array | None = None,
-    indptr: Array | None = None,
-    last_page_len: Array | None = None,
-    scale: Any = None,
-    seq_lens: Array | None = None,
-    global_scale: Any = None,
-    *,
-    block_size: int,
-    layout: _words.KvRaggedLayout = "nhd",
-    format: Any = None,
     rows: int | None = None,
     dtype: Any = None,
     out: Any = None,

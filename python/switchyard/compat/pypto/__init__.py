@@ -3,16 +3,7 @@
 What PyPTO traces and compiles for its accelerator runs here immediately, on the CPU. A tensor holds a NumPy or PyTorch
 array; plain arrays are accepted in place of tensors, and the result of an operator is of the kind of its input.
 
->>> import numpy as np
->>> import switchyard.compat.pypto as pypto
->>> param = pypto.tensor([6, 4], pypto.DT_FP32)
->>> param[:] = [[10 * row + column for column in range(4)] for row in range(6)]
->>> indices = pypto.from_numpy(np.array([[0, 4, 3]], np.int32))
->>> block_table = pypto.from_numpy(np.array([[0, 2, 1]], np.int32))
->>> pypto.experimental.gather_in_ub(param, indices, block_table, 2, -2).numpy()
-array([[ 0.,  1.,  2.,  3.],
-       [20., 21., 22., 23.],
-       [50., 51., 52., 53.]], dtype=float32)
+docs/compat/pypto.md has programs.
 """
 
 from . import experimental as experimental

@@ -1,12 +1,6 @@
 """torch_npu's names for the operators of this library, over :mod:`switchyard.torch`: on CPU tensors, with autograd.
 
->>> import torch
->>> from switchyard.compat import torch_npu
->>> tokens = torch.tensor([[10.0], [20.0], [30.0]])
->>> routing_map = torch.tensor([[1, 0], [1, 1], [0, 1]], dtype=torch.bool)
->>> rows, _, slots = torch_npu.npu_moe_token_permute_with_routing_map(tokens, routing_map, num_out_tokens=6)
->>> rows.flatten().tolist(), slots.tolist()
-([10.0, 20.0, 20.0, 30.0, 0.0, 0.0], [0, -1, 1, 2, 3, -1])
+docs/compat/torch_npu.md has programs.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -4,8 +4,6 @@ A row is shown as one number v and stands for (v, -v); 0 is a row of zeros, ANY 
 expert. E10 is E8 with row_format int8_token: a row v is (127, -127) with the scale v / 127.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The library's descriptions against the C header, and the public functions against the descriptions."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

@@ -3,8 +3,6 @@
 Its library is built with the C tests; SWITCHYARD_EMULATED_CUDA names it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os

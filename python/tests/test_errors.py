@@ -1,7 +1,5 @@
 """Calls that cannot be right: the sentence, what it is in numbers, and outputs that hold what they held before."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import ctypes

@@ -1,7 +1,5 @@
 """The moe operators: a model's routing, and a call in place."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

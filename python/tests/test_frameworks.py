@@ -2,8 +2,6 @@
 and what an array may not be.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import tracemalloc

@@ -1,7 +1,5 @@
 """The local mesh: worked examples, layouts, arrays of other libraries, rejections."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import pickle

@@ -1,7 +1,5 @@
 """Requests, routings and meshes over their lives: any order, dropped, closed, from several threads."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

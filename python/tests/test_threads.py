@@ -1,7 +1,5 @@
 """Calls from many threads: the same results, errors that stay apart, no lock held, nothing left behind, and fork."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

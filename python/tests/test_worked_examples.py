@@ -1,7 +1,5 @@
 """The worked examples of tests/examples, with new results and with given ones: every bit, every word of a rejection."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from pathlib import Path

@@ -2,8 +2,6 @@
 functions that are recorded and run, kernels, loops, assemblies, views.
 """
 
-from __future__ import annotations
-
 import collections
 import sys
 from typing import Any

@@ -5,8 +5,6 @@
 Every process makes the call of its device over MPI, and the calls of all devices on a local mesh.
 """
 
-from __future__ import annotations
-
 import gc
 import sys
 import warnings

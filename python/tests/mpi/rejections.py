@@ -5,8 +5,6 @@
 Every wrong call is made by each process in turn, while the others make one that is right.
 """
 
-from __future__ import annotations
-
 import inspect
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Meshes over MPI: the same program as one, two and four processes; and what is said where there is no MPI."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

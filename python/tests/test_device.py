@@ -284,14 +284,6 @@ def test_parameters_of_rows() -> None:
         assert host(switchyard.sample(Described(logits), **values).token).tolist() == wanted.token.tolist()
 
 
-def test_numbers_that_are_read() -> None:
-    assert switchyard.moe_capacity(Described(np.array([4, 4, 2])), num_experts=3) == 4
-    cache, table = np.arange(8.0)[:, None], np.array([[1, 0]])
-    for dtype in (np.int32, np.int64):
-        got = switchyard.kv_ragged(Described(cache), Described(np.array([0, 3], dtype)), Described(table), block_size=2)
-        assert host(got)[:, 0].tolist() == [2, 3, 0]
-
-
 def test_several_caches() -> None:
     keys, values = np.arange(8.0)[:, None], 10 * np.arange(8.0)[:, None]
     found = (np.array([3, 0]), np.array([1, 0]))

@@ -259,13 +259,6 @@ def test_views_are_read_where_they_lie(kind: type[Library], seen: dict[str, list
     np.testing.assert_array_equal(library.give(got), pool[:, 1, :, 1:4][[0, 2, 0], [1, 0, 0]], strict=True)
 
 
-def test_jax_results_are_taken_over(seen: dict[str, list[Any]]) -> None:
-    library = Jax()
-    arrays = [library.take(a) for a in (numbers_of("float32", 8, 64), np.array([3, 0]), np.array([1, 0]))]
-    got = switchyard.kv_gather(*arrays, block_size=2)
-    assert address(got) == address_seen(seen["calls"][-1][-1])
-
-
 @pytest.mark.parametrize("kind", [Library, Torch], ids=lambda kind: kind.name)
 def test_a_call_allocates_next_to_nothing(kind: type[Library]) -> None:
     """Neither Python nor NumPy takes memory for rows of a megabyte when they go where `out` says."""

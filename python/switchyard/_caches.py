@@ -175,18 +175,24 @@ def gather(
     if not isinstance(cache, (tuple, list)):
         given = (cache, *found_by, scale, global_scale, *numbers, format)
         return operator(given, None if out is None else (out,), *asked)[0]
-    name = operator.name
-    several = planes(name, cache, format, scale, global_scale)
+    several = planes(operator.name, cache, format, scale, global_scale)
     calls = [(plane.cache, *found_by, plane.scale, plane.global_scale, *numbers, plane.format) for plane in several]
+    run: Any = getattr(operator, "several", None)  # of JAX
+    return run(several, calls, out, asked) if run else _several(operator, several, calls, out, asked)
+
+
+def _several(
+    operator: Operator[Any], several: list[Plane], calls: list[tuple[Any, ...]], out: Any, asked: tuple[Any, ...]
+) -> Any:
     xp = place((several[0].cache,))
-    if not PLAIN.issuperset(map(type, (*found_by, *[value for plane in several for value in plane]))):
+    if not PLAIN.issuperset(map(type, (*calls[0], *[value for plane in several for value in plane]))):
         for call in calls:
             operator.look(call)
     if out is None:
         made = [_made(operator, number, call, asked) for number, call in enumerate(calls)]
         operator.run(calls[0], (made[0],), further(several, made))
         return tuple(xp.finish(rows) for rows in made)
-    for rows in beside(name, "out", out, cache, len(several)):
+    for rows in beside(operator.name, "out", out, [], len(several)):
         operator.look((*[None] * len(calls[0]), rows))
         operator.check_written("out", rows)
     operator.run(calls[0], (out[0],), further(several, out))

@@ -84,13 +84,6 @@ def test_another_mpi_library(monkeypatch: pytest.MonkeyPatch) -> None:
     assert str(raised.value) == f"MpiMesh: mpi4py uses {other} 9.8.7, want {built}, as this package does"
 
 
-def test_no_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = needs_mpi()
-    pretend(monkeypatch, built.rsplit(" ", 1)[0])
-    with pytest.raises(TypeError, match="MpiMesh: comm is 3, want a communicator of mpi4py"):
-        MpiMesh(3, 1, 1)
-
-
 def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:
     built = needs_mpi()
     monkeypatch.setitem(sys.modules, "mpi4py", None)

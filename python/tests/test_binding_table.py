@@ -157,9 +157,11 @@ def test_types_of_words() -> None:
 
 
 @operators
-def test_every_parameter_is_explained(name: str) -> None:
+def test_every_parameter_and_result_is_explained(name: str) -> None:
     function = getattr(switchyard, name)
-    arguments = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
+    arguments, _, results = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2].partition("\nReturns:\n")
+    named = getattr(switchyard, name.title().replace("_", ""), None)
+    assert results and all(f"    {field}: " in results for field in getattr(named, "_fields", ()))
     for parameter in inspect.signature(function).parameters:
         assert re.search(rf"^    {parameter}: ", arguments, re.M), parameter
 

@@ -110,10 +110,9 @@ static sy_status place(struct syp_mesh *mesh, const struct syp_frame *frame, voi
 
 /* ---- Operators -------------------------------------------------------------------------------------------------- */
 
-enum what { START, QUERY };
-
+/* Begins an exchange, or writes the shapes of its results. */
 static int run(struct syp_mesh *mesh, const struct syp_operator *op, const struct syp_frame *frame,
-               void *stream, enum what what)
+               void *stream, sy_shape *shapes)
 {
     union syp_args args;
     const int taken = take_values(mesh, op, &args, frame->values, frame->n);
@@ -121,19 +120,46 @@ static int run(struct syp_mesh *mesh, const struct syp_operator *op, const struc
         return -1 - taken;
     const sy_status placed = place(mesh, frame, stream);
     if (placed != SY_OK) /* all processes reject the call */
-        return what == QUERY ? (int)placed
-                             : (int)sy_comm_reject(mesh->ctx, mesh->comm, placed, mesh->sentence);
-    if (what == QUERY)
-        return (int)sy_call_mesh_query(mesh->ctx, mesh->comm, op->info, &args, op->info->args_bytes,
-                                       &mesh->query);
+        return shapes != NULL ? (int)placed
+                              : (int)sy_comm_reject(mesh->ctx, mesh->comm, placed, mesh->sentence);
+    if (shapes != NULL)
+        return (int)sy_infer_mesh(mesh->ctx, mesh->comm, op->info, &args, op->info->args_bytes, shapes,
+                                  mesh->shards * op->info->n_tensors);
     return strcmp(op->info->name, "all_to_all_combine") == 0
                ? (int)sy_all_to_all_combine_start(mesh->ctx, mesh->comm, &args.combine, &mesh->started)
                : (int)sy_all_to_all_dispatch_start(mesh->ctx, mesh->comm, &args.dispatch, &mesh->started);
 }
 
-/* mesh_run(mesh, "start" or "query", operator, values, stream or None) -> 0, the status of a failure, or -1 - i when value i is of
-   a kind the operator does not take. mesh_tell(mesh, "request") then returns the request, "rows" the result of a query, for which
-   outputs may be omitted. */
+/* The results of a call on one device: for each output (shape, number of the type), or None. */
+static PyObject *describe(const struct syp_operator *op, const sy_shape *shapes)
+{
+    PyObject *each = PyTuple_New(op->n_fields - op->n_given);
+    for (int i = op->n_given; each != NULL && i < op->n_fields; i++) {
+        const sy_shape *shape = &shapes[op->at[i]];
+        PyObject *one = shape->rank < 0 ? Py_NewRef(Py_None)
+                                        : Py_BuildValue("(Ni)", syp_sizes(shape->extent, shape->rank),
+                                                        (int)sy_type_of(shape->type));
+        if (one == NULL || PyTuple_SetItem(each, i - op->n_given, one) != 0)
+            Py_CLEAR(each);
+    }
+    return each;
+}
+
+static PyObject *describe_all(const struct syp_mesh *mesh, const struct syp_operator *op,
+                              const sy_shape *shapes)
+{
+    PyObject *all = PyTuple_New(mesh->shards);
+    for (int s = 0; all != NULL && s < mesh->shards; s++) {
+        PyObject *each = describe(op, shapes + (size_t)s * (size_t)op->info->n_tensors);
+        if (each == NULL || PyTuple_SetItem(all, s, each) != 0)
+            Py_CLEAR(all);
+    }
+    return all;
+}
+
+/* mesh_run(mesh, "start" or "infer", operator, values, stream or None) -> 0, the status of a failure, or -1 - i when value i is of
+   a kind the operator does not take. After a start mesh_tell(mesh, "request") is the request. "infer" returns, for each device of
+   this process, what describe returns; outputs may be omitted. */
 static PyObject *mesh_run(PyObject *self, PyObject *const *values, Py_ssize_t n)
 {
     (void)self;
@@ -147,8 +173,15 @@ static PyObject *mesh_run(PyObject *self, PyObject *const *values, Py_ssize_t n)
                                         : reject("want a mesh, what to do, an operator of a mesh and values");
     if (!syp_frame_open(&frame, (int)PyList_Size(values[3])))
         return NULL;
+    const bool infers = PyUnicode_CompareWithASCIIString(values[1], "infer") == 0;
+    const size_t n_shapes = (size_t)mesh->shards * (size_t)op->info->n_tensors;
+    sy_shape *shapes = infers ? PyMem_Calloc(n_shapes, sizeof *shapes) : NULL;
     int status = 0;
     void *stream = NULL;
+    if (infers && shapes == NULL) {
+        syp_frame_close(&frame);
+        return PyErr_NoMemory();
+    }
     for (int i = 0; status == 0 && i < frame.n; i++)
         if (!syp_read(&frame, i, PyList_GetItem(values[3], i)))
             status = -1 - i;
@@ -156,13 +189,16 @@ static PyObject *mesh_run(PyObject *self, PyObject *const *values, Py_ssize_t n)
     if (values[4] != Py_None)
         stream = PyLong_AsVoidPtr(values[4]);
     if (status == 0 && PyErr_Occurred() == NULL) {
-        const enum what what = PyUnicode_CompareWithASCIIString(values[1], "start") == 0 ? START : QUERY;
         PyThreadState *state = PyEval_SaveThread();
-        status = run(mesh, op, &frame, stream, what);
+        status = run(mesh, op, &frame, stream, shapes);
         PyEval_RestoreThread(state);
     }
     syp_frame_close(&frame);
-    return PyErr_Occurred() != NULL ? NULL : PyLong_FromLong(status);
+    PyObject *result = PyErr_Occurred() != NULL        ? NULL
+                       : shapes != NULL && status == 0 ? describe_all(mesh, op, shapes)
+                                                       : PyLong_FromLong(status);
+    PyMem_Free(shapes);
+    return result;
 }
 
 /* ---- Meshes ----------------------------------------------------------------------------------------------------- */
@@ -239,7 +275,7 @@ static PyObject *mesh_last(PyObject *self, PyObject *capsule)
 }
 
 /* mesh_tell(mesh, what) -> "opening": why it failed; "request": the one started last; "tokens": of the group of the first
-   device, in the request waited for last; "device", "shares": of the comm; "rows": of the last query */
+   device, in the request waited for last; "device", "shares": of the comm */
 static PyObject *mesh_tell(PyObject *self, PyObject *const *values, Py_ssize_t n)
 {
     (void)self;
@@ -255,9 +291,7 @@ static PyObject *mesh_tell(PyObject *self, PyObject *const *values, Py_ssize_t n
         return PyLong_FromLongLong(mesh->tokens);
     if (PyUnicode_CompareWithASCIIString(what, "device") == 0)
         return PyLong_FromLong(sy_comm_first_device(mesh->comm));
-    if (PyUnicode_CompareWithASCIIString(what, "shares") == 0)
-        return PyLong_FromLong(sy_comm_shares_memory(mesh->comm));
-    return PyLong_FromLongLong(mesh->query.rows);
+    return PyLong_FromLong(sy_comm_shares_memory(mesh->comm));
 }
 
 /* mesh_sync(mesh) -> status: the work of calls on a device has ended */

@@ -23,7 +23,7 @@ static const char *text_of(const char *text)
 }
 
 /* describe(name) -> for each value of an operator in the order of a call: name, kind, flags, the input whose type it has, shape,
-   words, preset, types, range; () for what is no operator */
+   words, preset, types, range, help; () for what is no operator */
 static PyObject *describe(PyObject *self, PyObject *name)
 {
     (void)self;
@@ -37,9 +37,9 @@ static PyObject *describe(PyObject *self, PyObject *name)
         const sy_field_info *field = op->fields[i].info;
         const char *like = field->like > 0 ? sy_op_field(op->info, field->like - 1)->name : "";
         PyObject *row =
-            Py_BuildValue("(ssIssssNs)", field->name, sy_kind_name(field->kind), (unsigned)field->flags, like,
-                          text_of(field->shape), text_of(field->words), text_of(field->preset),
-                          types_of(field), text_of(field->range));
+            Py_BuildValue("(ssIssssNss)", field->name, sy_kind_name(field->kind), (unsigned)field->flags,
+                          like, text_of(field->shape), text_of(field->words), text_of(field->preset),
+                          types_of(field), text_of(field->range), field->help);
         if (row == NULL || PyTuple_SetItem(rows, i, row) != 0)
             Py_CLEAR(rows);
     }

@@ -7,101 +7,57 @@ written to `out`. An invalid call raises :class:`Error` with a sentence and leav
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from . import _binding, _without_gradient
+from . import _binding
 from ._binding import results_version as results_version
 from ._binding import version as __version__
-from ._device import sync
+from ._device import sync as sync
 from ._docstrings import complete as _complete
-from ._info import Info, configure, info
+from ._info import Info as Info
+from ._info import configure as configure
+from ._info import info as info
 from ._without_gradient import *  # noqa: F403
-from .errors import CommError, Error, Fault, Status
-from .ops.kv_blocks import kv_blocks
-from .ops.kv_gather import kv_gather
-from .ops.kv_ragged import kv_ragged
-from .ops.kv_scatter import kv_scatter
-from .ops.kv_slots import kv_slots
-from .ops.kv_translate import KvTranslate, kv_translate
-from .ops.local_reduce import local_reduce
-from .ops.moe_capacity import moe_capacity
-from .ops.moe_combine import moe_combine, moe_dispatch_grad_data
-from .ops.moe_dispatch import MoeDispatch, moe_dispatch
-from .ops.moe_dispatch_grad_gate import moe_dispatch_grad_gate
-from .ops.moe_ids_from_map import MoeIdsFromMap, moe_ids_from_map
-from .ops.moe_locations import MoeLocations, moe_locations
-from .ops.moe_map_from_ids import MoeMapFromIds, moe_map_from_ids
-from .ops.moe_permute import MoePermute, moe_permute
-from .ops.moe_permute_grad import MoePermuteGrad, moe_permute_grad
-from .ops.moe_permute_ids import MoePermuteIds, moe_permute_ids
-from .ops.moe_reorder_chunks import MoeReorderChunks, moe_reorder_chunks
-from .ops.moe_route import MoeRoute, moe_route
-from .ops.moe_unpermute import moe_unpermute
-from .ops.moe_unpermute_grad import MoeUnpermuteGrad, moe_unpermute_grad
-from .ops.moe_unpermute_ids import moe_unpermute_ids
-from .ops.sample import Sample, sample
-from .ops.sample_noise import sample_noise
-from .ops.sample_overrides import SampleOverrides, sample_overrides
-from .ops.sample_verify import SampleVerify, sample_verify
+from .errors import CommError as CommError
+from .errors import Error as Error
+from .errors import Fault as Fault
+from .errors import Status as Status
+from .ops.kv_blocks import kv_blocks as kv_blocks
+from .ops.kv_gather import kv_gather as kv_gather
+from .ops.kv_ragged import kv_ragged as kv_ragged
+from .ops.kv_scatter import kv_scatter as kv_scatter
+from .ops.local_reduce import local_reduce as local_reduce
+from .ops.moe_capacity import moe_capacity as moe_capacity
+from .ops.moe_combine import moe_combine as moe_combine
+from .ops.moe_combine import moe_dispatch_grad_data as moe_dispatch_grad_data
+from .ops.moe_dispatch import MoeDispatch as MoeDispatch
+from .ops.moe_dispatch import moe_dispatch as moe_dispatch
+from .ops.moe_ids_from_map import MoeIdsFromMap as MoeIdsFromMap
+from .ops.moe_ids_from_map import moe_ids_from_map as moe_ids_from_map
+from .ops.moe_map_from_ids import MoeMapFromIds as MoeMapFromIds
+from .ops.moe_map_from_ids import moe_map_from_ids as moe_map_from_ids
+from .ops.moe_permute import MoePermute as MoePermute
+from .ops.moe_permute import moe_permute as moe_permute
+from .ops.moe_permute_ids import MoePermuteIds as MoePermuteIds
+from .ops.moe_permute_ids import moe_permute_ids as moe_permute_ids
+from .ops.moe_reorder_chunks import MoeReorderChunks as MoeReorderChunks
+from .ops.moe_reorder_chunks import moe_reorder_chunks as moe_reorder_chunks
+from .ops.moe_route import MoeRoute as MoeRoute
+from .ops.moe_route import moe_route as moe_route
+from .ops.moe_unpermute import moe_unpermute as moe_unpermute
+from .ops.moe_unpermute_ids import moe_unpermute_ids as moe_unpermute_ids
+from .ops.sample import Sample as Sample
+from .ops.sample import sample as sample
+from .ops.sample_overrides import SampleOverrides as SampleOverrides
+from .ops.sample_overrides import sample_overrides as sample_overrides
+from .ops.sample_verify import SampleVerify as SampleVerify
+from .ops.sample_verify import sample_verify as sample_verify
 
-__all__ = [
-    "CommError",
-    "Error",
-    "Fault",
-    "Info",
-    "KvTranslate",
-    "MoeDispatch",
-    "MoeIdsFromMap",
-    "MoeLocations",
-    "MoeMapFromIds",
-    "MoePermute",
-    "MoePermuteGrad",
-    "MoePermuteIds",
-    "MoeReorderChunks",
-    "MoeRoute",
-    "MoeUnpermuteGrad",
-    "Sample",
-    "SampleOverrides",
-    "SampleVerify",
-    "Status",
-    "__version__",
-    "configure",
-    "info",
-    "kv_blocks",
-    "kv_gather",
-    "kv_ragged",
-    "kv_scatter",
-    "kv_slots",
-    "kv_translate",
-    "local_reduce",
-    "moe_capacity",
-    "moe_combine",
-    "moe_dispatch",
-    "moe_dispatch_grad_data",
-    "moe_dispatch_grad_gate",
-    "moe_ids_from_map",
-    "moe_locations",
-    "moe_map_from_ids",
-    "moe_permute",
-    "moe_permute_grad",
-    "moe_permute_ids",
-    "moe_reorder_chunks",
-    "moe_route",
-    "moe_unpermute",
-    "moe_unpermute_grad",
-    "moe_unpermute_ids",
-    "results_version",
-    "sample",
-    "sample_noise",
-    "sample_overrides",
-    "sample_verify",
-    "sync",
-]
-__all__ += _without_gradient.__all__
+if not _TYPE_CHECKING:  # checkers read the imports above, and know which modules there are
+    from inspect import ismodule as _ismodule
 
-for _name in __all__:
-    if _binding.table(_name):
-        _complete(globals()[_name], _name)
-
-if not _TYPE_CHECKING:  # checkers know the modules, and that there are no others
+    __all__ = [n for n, v in globals().items() if not (n.startswith("_") or _ismodule(v))] + ["__version__"]
+    for _name in __all__:
+        if _binding.table(_name):
+            _complete(globals()[_name], _name)
 
     def __getattr__(name: str) -> object:
         """Imports a module of the package when it is first used: switchyard.torch."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _binding
 from ._binding import core
-from ._sentences import bad
+from ._sentences import bad, library
 from .errors import Status
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ NAMES = (
     *"int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 bfloat16 bool".split(),
     *"float8_e4m3fn float8_e5m2 float8_e8m0fnu".split(),
 )
+_SHORT = "i8 i16 i32 i64 u8 u16 u32 u64 f16 f32 f64 bf16 bool f8_e4m3 f8_e5m2 f8_e8m0"
+TYPES = dict(zip(_SHORT.split(), NAMES[1:], strict=True))  # the same by the library's names
 BFLOAT16, FOREIGN = NAMES.index("bfloat16"), ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu")
 
 
@@ -256,6 +258,13 @@ def lost(array: Any, gradient: str) -> str:
         return f"requires a gradient, which would end here: want {gradient}"
     lazy = array.is_neg() or array.is_conj()  # the values in memory have other signs
     return "is a lazy conjugate or negation, want resolve_conj().resolve_neg() of it" if lazy else ""
+
+
+def read_only(array: Any) -> str:
+    """Why an array is rejected that is to be written to; "" if it can be."""
+    numpys = isinstance(array, np.ndarray)
+    fine = array.flags.writeable if numpys else framework(array).mutable
+    return "" if fine else f"is a read-only {library(array)} array, want one that can be written to"
 
 
 def reject_lost(name: str, values: Sequence[Any], flows: Sequence[int] = (), first: int = 0) -> None:

@@ -53,6 +53,7 @@ class Field(NamedTuple):
     preset: str
     types: tuple[str, ...]
     range: str  # of a scalar: accepted values; "E: 0.." where it is an extent
+    help: str  # one line
 
     @property
     def parameter(self) -> str:

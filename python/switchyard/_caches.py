@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Concatenate, NamedTuple, Protocol, cast, overload
 
 import numpy as np
+from typing_extensions import ParamSpec
 
-from ._arrays import PLAIN, Array
+from ._arrays import PLAIN, A, Array
 from ._operator import PLANE, Operator, place
 from ._row_formats import FP4, INLINE
 from ._sentences import bad, shown
@@ -18,6 +19,23 @@ MOST = 256  # caches of one call: its own, and SY_KV_MAX_PLANES further ones
 # Elements of an unpacked row, where the format fixes them; rows of other formats have the shape of the cache's rows.
 _WIDTHS = {"ds32_fp8": 576, "pto_int8": 576, "ds4_fp8": 512, "indexer_fp8": 128}
 _UNPACKED = ("bfloat16", "float16", "float32")
+
+
+P = ParamSpec("P")
+
+
+class Gathers(Protocol[P]):
+    """A function whose result is an array for a cache, and a tuple of them for several."""
+
+    @overload
+    def __call__(self, cache: A, *args: P.args, **kwargs: P.kwargs) -> A: ...
+    @overload
+    def __call__(self, cache: Sequence[A], *args: P.args, **kwargs: P.kwargs) -> tuple[A, ...]: ...
+
+
+def gathers(function: Callable[Concatenate[Any, P], Any]) -> Gathers[P]:
+    """For type checkers; the function stays as it is."""
+    return cast("Gathers[P]", function)
 
 
 class Plane(NamedTuple):
@@ -157,18 +175,24 @@ def gather(
     if not isinstance(cache, (tuple, list)):
         given = (cache, *found_by, scale, global_scale, *numbers, format)
         return operator(given, None if out is None else (out,), *asked)[0]
-    name = operator.name
-    several = planes(name, cache, format, scale, global_scale)
+    several = planes(operator.name, cache, format, scale, global_scale)
     calls = [(plane.cache, *found_by, plane.scale, plane.global_scale, *numbers, plane.format) for plane in several]
+    run: Any = getattr(operator, "several", None)  # of JAX
+    return run(several, calls, out, asked) if run else _several(operator, several, calls, out, asked)
+
+
+def _several(
+    operator: Operator[Any], several: list[Plane], calls: list[tuple[Any, ...]], out: Any, asked: tuple[Any, ...]
+) -> Any:
     xp = place((several[0].cache,))
-    if not PLAIN.issuperset(map(type, (*found_by, *[value for plane in several for value in plane]))):
+    if not PLAIN.issuperset(map(type, (*calls[0], *[value for plane in several for value in plane]))):
         for call in calls:
             operator.look(call)
     if out is None:
         made = [_made(operator, number, call, asked) for number, call in enumerate(calls)]
         operator.run(calls[0], (made[0],), further(several, made))
         return tuple(xp.finish(rows) for rows in made)
-    for rows in beside(name, "out", out, cache, len(several)):
+    for rows in beside(operator.name, "out", out, [], len(several)):
         operator.look((*[None] * len(calls[0]), rows))
         operator.check_written("out", rows)
     operator.run(calls[0], (out[0],), further(several, out))

@@ -242,9 +242,8 @@ class Operator(Call, Generic[R]):
 
     def check_written(self, field: str, array: Any) -> None:
         """Rejects an array that cannot be written to."""
-        if not framework(array).mutable or (isinstance(array, np.ndarray) and not array.flags.writeable):
-            text = f"is a read-only {library(array)} array, want one that can be written to"
-            raise bad(Status.VALUE, self.name, field, text)
+        if why := _arrays.read_only(array):
+            raise bad(Status.VALUE, self.name, field, why)
 
     def _check_out(self, out: Any) -> None:
         """Rejects arrays that cannot be written to, and an `out` that is no tuple of as many as there are outputs."""

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ._arrays import TYPES
 from ._binding import Field
 
 Part = Callable[..., Any]
-TYPES = {"i32": "int32", "i64": "int64", "u16": "uint16", "u32": "uint32", "f32": "float32", "bool": "bool"}
 
 
 class Special(NamedTuple):

@@ -8,27 +8,13 @@ from dataclasses import dataclass
 __all__ = ["CommError", "Error", "Fault", "Status"]
 
 
-class Status(enum.IntEnum):
-    """The library's status codes; `SY_ERR_SHAPE` in C is `Status.SHAPE` here."""
-
-    OK = 0
-    NULL = 1
-    DTYPE = 2
-    SHAPE = 3
-    STRIDE = 4
-    VALUE = 5
-    OVERFLOW = 6
-    ALIAS = 7
-    INDEX = 8
-    ROUTING = 9
-    CAPACITY = 10
-    STATE = 11
-    DEVICE = 12
-    UNSUPPORTED = 13
-    NOMEM = 14
-    COMM = 15
-    MISMATCH = 16
-    TIMEOUT = 17
+# The library's status codes; `SY_ERR_SHAPE` in C is `Status.SHAPE` here.
+Status = enum.IntEnum(
+    "Status",
+    "OK NULL DTYPE SHAPE STRIDE VALUE OVERFLOW ALIAS INDEX ROUTING CAPACITY STATE DEVICE UNSUPPORTED NOMEM COMM "
+    "MISMATCH TIMEOUT",
+    start=0,
+)
 
 
 @dataclass(frozen=True)

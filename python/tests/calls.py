@@ -1,7 +1,5 @@
 """Calls of every operator, as data, from the worked examples: for tests that are the same for all operators."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Callable, Iterator

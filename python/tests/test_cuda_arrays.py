@@ -1,7 +1,5 @@
 """Arrays of CuPy and JAX on a CUDA device: every bit is that of the CPU, in the stream that the library uses."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

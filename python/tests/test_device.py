@@ -3,13 +3,10 @@
 Its library is built with the C tests; SWITCHYARD_EMULATED_CUDA names it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +14,7 @@ import calls
 import numpy as np
 import pytest
 import test_worked_examples as worked
+from test_threads import together
 
 import switchyard
 from switchyard import _binding, _device
@@ -286,14 +284,6 @@ def test_parameters_of_rows() -> None:
         assert host(switchyard.sample(Described(logits), **values).token).tolist() == wanted.token.tolist()
 
 
-def test_numbers_that_are_read() -> None:
-    assert switchyard.moe_capacity(Described(np.array([4, 4, 2])), num_experts=3) == 4
-    cache, table = np.arange(8.0)[:, None], np.array([[1, 0]])
-    for dtype in (np.int32, np.int64):
-        got = switchyard.kv_ragged(Described(cache), Described(np.array([0, 3], dtype)), Described(table), block_size=2)
-        assert host(got)[:, 0].tolist() == [2, 3, 0]
-
-
 def test_several_caches() -> None:
     keys, values = np.arange(8.0)[:, None], 10 * np.arange(8.0)[:, None]
     found = (np.array([3, 0]), np.array([1, 0]))
@@ -308,19 +298,13 @@ def test_several_caches() -> None:
 def test_threads_take_turns() -> None:
     """All use one context; each gets the sentence of some call that was wrong, and no other thread gets that too."""
     switchyard.configure(synchronous=True)
-    found = [[] for _ in range(4)]
 
-    def work(i: int) -> None:
+    def work(i: int) -> list[str]:
+        found = []
         for _ in range(20):
-            wrong = Described(np.concatenate([MAP[:i], BAD[i:]]))
-            try:
-                switchyard.moe_permute(Described(TOKENS), wrong, num_out_tokens=8)
-            except switchyard.Error as error:
-                found[i].append(str(error))
+            with pytest.raises(switchyard.Error) as caught:
+                permute(np.concatenate([MAP[:i], BAD[i:]]))
+            found.append(str(caught.value))
+        return found
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == [[SENTENCE.replace("token 0", f"token {i}")] * 20 for i in range(4)]
+    assert together(work, 4) == [[SENTENCE.replace("token 0", f"token {i}")] * 20 for i in range(4)]

@@ -1,7 +1,5 @@
 """The examples in the docstrings of the installed package, a test each."""
 
-from __future__ import annotations
-
 import doctest
 import importlib
 import inspect

@@ -1,6 +1,4 @@
-"""The moe operators: a model's routing, and a call in place."""
-
-from __future__ import annotations
+"""moe_route with the settings of every model of docs/models.md."""
 
 import re
 from pathlib import Path
@@ -73,9 +71,3 @@ def test_route_of_a_model(models: str, experts: int, k: int, fields: dict[str, A
     again = {name: tensor for name, tensor in given.items() if name != "ids_rows"} | {"ids_in": routed.ids[:, :k]}
     for name, array in sy.moe_route(logits, **again, **numbers, scores=True)._asdict().items():
         same(array, getattr(routed, name))
-
-
-def test_in_place() -> None:
-    padded = np.array([[1, 0, 0], [1, 0, 1], [1, 0, 0], [0, 0, 1], [0, 0, 0]], np.uint8)
-    sy.moe_pad_map(padded, alignment=4, out=sy.MoePadMap(padded, None))
-    same(padded, [[1, 0, 1], [1, 0, 1], [1, 0, 1], [1, 0, 1], [0, 0, 0]])

@@ -2,8 +2,6 @@
 and what an array may not be.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import tracemalloc
@@ -259,13 +257,6 @@ def test_views_are_read_where_they_lie(kind: type[Library], seen: dict[str, list
     got = switchyard.kv_gather(layer, *found_by, block_size=2)
     assert address_seen(seen["calls"][-1][0]) == address(layer)
     np.testing.assert_array_equal(library.give(got), pool[:, 1, :, 1:4][[0, 2, 0], [1, 0, 0]], strict=True)
-
-
-def test_jax_results_are_taken_over(seen: dict[str, list[Any]]) -> None:
-    library = Jax()
-    arrays = [library.take(a) for a in (numbers_of("float32", 8, 64), np.array([3, 0]), np.array([1, 0]))]
-    got = switchyard.kv_gather(*arrays, block_size=2)
-    assert address(got) == address_seen(seen["calls"][-1][-1])
 
 
 @pytest.mark.parametrize("kind", [Library, Torch], ids=lambda kind: kind.name)

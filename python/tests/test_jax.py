@@ -1,7 +1,5 @@
 """switchyard.jax: vmap, in-place operators, errors, types of 64 bits, calls back into Python."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

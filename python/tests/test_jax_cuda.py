@@ -3,8 +3,6 @@
 XLA calls a function of this file, which puts a stream and a device into XLA's table of functions and calls the handler.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

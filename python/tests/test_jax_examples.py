@@ -1,7 +1,5 @@
 """The worked examples of tests/examples inside jax.jit: every bit, every word of a rejection."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

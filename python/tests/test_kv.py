@@ -1,7 +1,5 @@
 """The operators on caches: several caches at once, packed rows, and results of as many rows as lengths say."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Meshes with arrays on a CUDA device, without one: the kernels run on the emulated device of tests/cuda/emulator."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

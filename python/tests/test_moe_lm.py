@@ -1,7 +1,5 @@
 """examples/moe_lm beside Hugging Face transformers and tokenizers, on small checkpoints with random weights."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -33,14 +33,10 @@ def forms(field):
 
 
 @pytest.mark.parametrize("field", PLAIN)
-def test_lists_tuples_and_wide_arrays(field):
+def test_lists_tuples_and_arrays(field):
     want = drawn(switchyard.sample, LOGITS, **{field: PLAIN[field]})
     for form in forms(field):
         assert drawn(switchyard.sample, LOGITS, **{field: form}) == want
-
-
-@pytest.mark.parametrize("field", PLAIN)
-def test_arrays_without_dimensions(field):
     number = PLAIN[field][1].item()
     want = drawn(switchyard.sample, LOGITS, **{field: number})
     assert drawn(switchyard.sample, LOGITS, **{field: np.array(number)}) == want

@@ -1,7 +1,5 @@
 """switchyard.transformers: experts with the bits of the eager ones, and tokens drawn by sample in generate."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

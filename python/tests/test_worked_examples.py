@@ -1,7 +1,5 @@
 """The worked examples of tests/examples, with new results and with given ones: every bit, every word of a rejection."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from pathlib import Path
@@ -11,29 +9,13 @@ import numpy as np
 import pytest
 
 import switchyard
+from switchyard import _arrays
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "examples"))
 import read  # noqa: E402
 
-TYPES = {
-    "i8": np.int8,
-    "i16": np.int16,
-    "i32": np.int32,
-    "i64": np.int64,
-    "u8": np.uint8,
-    "u16": np.uint16,
-    "u32": np.uint32,
-    "u64": np.uint64,
-    "bool": np.bool_,
-    "f16": np.float16,
-    "f32": np.float32,
-    "f64": np.float64,
-    "bf16": ml_dtypes.bfloat16,
-    "f8_e4m3": ml_dtypes.float8_e4m3fn,
-    "f8_e5m2": ml_dtypes.float8_e5m2,
-    "f8_e8m0": ml_dtypes.float8_e8m0fnu,
-}
+TYPES = {short: np.dtype(getattr(ml_dtypes, name, name)).type for short, name in _arrays.TYPES.items()}
 # Names that differ from the library's: a word of Python's, a field that its output gives its name.
 NAMES = {
     ("moe_convert_indices", "from"): "from_",
@@ -113,12 +95,21 @@ def given_out(case: Any, alternative: int) -> Any:
 
 
 def check_rejection(case: Any, arguments: dict[str, Any], out: dict[str, Any]) -> None:
+    before = bytes_of(out)
     with pytest.raises(switchyard.Error) as caught:
         getattr(switchyard, case.op)(**arguments, **out)
     error = caught.value
+    assert bytes_of(out) == before
     assert str(error) == case.sentence
     assert f"SY_ERR_{error.status.name}" == case.status
     assert error.fault == switchyard.Fault(case.code, case.argument, **case.numbers)
+
+
+def bytes_of(out: dict[str, Any]) -> list[bytes]:
+    made = out.get("out", ())
+    return [
+        array.tobytes() for array in (made if isinstance(made, tuple) else (made,)) if isinstance(array, np.ndarray)
+    ]
 
 
 def identify(value: Any) -> str | None:

@@ -7,7 +7,7 @@
  *               syp_operator, then four values for each further plane
  *   _batch      the number of leading dimensions that vmap added to every buffer: the operator runs once for each of
  *               their elements. An operand has the extent of the results there, or 1: then all runs read the same
- *   others      scalars by the name of their field; "format_N" is the format of plane N
+ *   value_N     the scalar that is value N of the operator
  *
  * An operand at the place of an output is its initial contents: XLA gives both the same memory (input_output_aliases).
  */
@@ -89,20 +89,17 @@ static const void *attribute(const XLA_FFI_Attrs *attrs, const char *name, XLA_F
     return NULL;
 }
 
-/* The place of an attribute among the values; -1: it is not one of them. */
-static int32_t position_of(const struct syp_operator *op, const XLA_FFI_ByteSpan *name)
+/* The place of a scalar among the values; -1: the attribute is none. */
+static int32_t position_of(const XLA_FFI_ByteSpan *name)
 {
-    static const char of_plane[] = "format_";
-    for (int32_t i = 0; i < op->n_fields; i++)
-        if (is_named(name, op->fields[i].name))
-            return i;
-    if (name->len <= strlen(of_plane) || name->len > strlen(of_plane) + 3 ||
-        memcmp(name->ptr, of_plane, strlen(of_plane)) != 0)
+    static const char prefix[] = "value_";
+    const size_t begin = strlen(prefix);
+    if (name->len <= begin || name->len > begin + 4 || memcmp(name->ptr, prefix, begin) != 0)
         return -1;
-    int32_t plane = 0;
-    for (size_t i = strlen(of_plane); i < name->len; i++)
-        plane = plane * 10 + (name->ptr[i] - '0');
-    return op->n_fields + (plane - 1) * SYP_PLANE_VALUES + SYP_PLANE_FORMAT;
+    int32_t at = 0;
+    for (size_t i = begin; i < name->len; i++)
+        at = at * 10 + (name->ptr[i] - '0');
+    return at;
 }
 
 static bool set_scalar(struct syp_value *value, const XLA_FFI_Scalar *scalar)
@@ -140,7 +137,7 @@ static bool take_scalars(struct job *job)
 {
     const XLA_FFI_Attrs *attrs = &job->frame->attrs;
     for (int64_t i = 0; i < attrs->size; i++) {
-        const int32_t at = position_of(job->op, attrs->names[i]);
+        const int32_t at = position_of(attrs->names[i]);
         if (at < 0)
             continue;
         if (at >= job->n_values)

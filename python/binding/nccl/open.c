@@ -2,7 +2,6 @@
  * The part of the binding that uses NCCL: it opens a mesh between processes that know each other by an id, which one of them
  * makes and Python carries to the others. Loaded when the first such mesh is made.
  */
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -26,11 +25,6 @@ enum {
 };
 _Static_assert(sizeof(ncclUniqueId) == 8 * (size_t)ID_WORDS && 2 * sizeof(ncclUniqueId) < SYP_SENTENCE,
                "an id is whole words");
-
-static int as_int(int64_t number)
-{
-    return number >= INT_MIN && number <= INT_MAX ? (int)number : -1;
-}
 
 /* new_id(mesh) -> status; mesh_tell(mesh, "opening") is then the id, in hexadecimal */
 static PyObject *new_id(PyObject *self, PyObject *capsule)
@@ -63,10 +57,10 @@ static sy_status meet(ncclComm_t *nccl, const long long *number, char *sentence)
     ncclUniqueId id;
     const int64_t begin = now_ms(),
                   limit = number[TIMEOUT_MS] != 0 ? number[TIMEOUT_MS] : SY_DEFAULT_TIMEOUT_MS;
-    const int processes = as_int(number[ROWS] * number[COLS]);
+    const int processes = syp_as_int(number[ROWS] * number[COLS]);
     memcpy(&id, number + ID, sizeof id);
     config.blocking = 0;
-    ncclResult_t state = ncclCommInitRankConfig(nccl, processes, id, as_int(number[RANK]), &config);
+    ncclResult_t state = ncclCommInitRankConfig(nccl, processes, id, syp_as_int(number[RANK]), &config);
     while (state == ncclInProgress ||
            (state == ncclSuccess && ncclCommGetAsyncError(*nccl, &state) != ncclSuccess)) {
         const struct timespec pause = {0, 100000};
@@ -90,30 +84,19 @@ static sy_status meet(ncclComm_t *nccl, const long long *number, char *sentence)
 static PyObject *open_mesh(PyObject *self, PyObject *const *values, Py_ssize_t n)
 {
     (void)self;
-    if (n != 1 + N_NUMBERS) {
-        PyErr_SetString(PyExc_TypeError, "want a mesh, options and an id");
-        return NULL;
-    }
     long long number[N_NUMBERS];
-    for (int i = 0; i < N_NUMBERS; i++)
-        number[i] = PyLong_AsLongLong(values[1 + i]);
-    struct syp_mesh *mesh = PyErr_Occurred() == NULL ? PyCapsule_GetPointer(values[0], "switchyard") : NULL;
+    struct syp_mesh *mesh = syp_take_opening(values, n, number, N_NUMBERS);
     if (mesh == NULL)
         return NULL;
-    const sy_nccl_options options = {.max_blocks = as_int(number[MAX_BLOCKS]),
-                                     .comm = {.max_inflight = as_int(number[MAX_INFLIGHT]),
-                                              .timeout_ms = number[TIMEOUT_MS],
-                                              .check = (sy_check)as_int(number[CHECK]),
-                                              .chunk_bytes = (size_t)number[CHUNK_BYTES],
-                                              .error = mesh->sentence,
-                                              .error_bytes = sizeof mesh->sentence}};
+    const sy_nccl_options options = {.max_blocks = syp_as_int(number[MAX_BLOCKS]),
+                                     .comm = syp_comm_options(mesh, number + MAX_INFLIGHT)};
     ncclComm_t nccl = NULL;
     PyThreadState *state = PyEval_SaveThread();
     sy_status status = meet(&nccl, number, mesh->sentence);
     if (status == SY_OK)
-        status = sy_comm_create_nccl(&mesh->comm, nccl,
-                                     (sy_mesh){.rows = as_int(number[ROWS]), .cols = as_int(number[COLS])},
-                                     &options);
+        status = sy_comm_create_nccl(
+            &mesh->comm, nccl, (sy_mesh){.rows = syp_as_int(number[ROWS]), .cols = syp_as_int(number[COLS])},
+            &options);
     if (nccl != NULL)
         ncclCommAbort(
             nccl); /* the mesh does not use it: all processes have agreed over its own communicators */

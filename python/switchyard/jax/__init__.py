@@ -3,16 +3,7 @@
 The functions are those of :mod:`switchyard`, with the same parameters, and everything else of it is here too. Arguments
 are validated while a function is traced, contents when it runs.
 
->>> import jax, jax.numpy as jnp, switchyard.jax
->>> routing_map = jnp.array([[1, 0, 1], [0, 1, 1]], bool)
->>> @jax.jit
-... def there_and_back(x):
-...     rows = switchyard.jax.moe_permute(x, routing_map, num_out_tokens=4)
-...     return switchyard.jax.moe_unpermute(10 * rows.permuted_tokens, rows.sorted_indices, num_tokens=2)
->>> there_and_back(jnp.array([[1.0], [2.0]]))[:, 0]
-Array([20., 40.], dtype=float32)
->>> jax.grad(lambda x: there_and_back(x).sum())(jnp.ones((2, 1)))[:, 0]
-Array([20., 20.], dtype=float32)
+docs/python.md has programs.
 """
 
 from typing import TYPE_CHECKING as _TYPE_CHECKING

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .. import _caches
 from .._arrays import NAMES, Framework, reject_lost
 from .._binding import Field, core
 from .._operator import Operator
@@ -147,6 +148,19 @@ class JaxOperator:
         call = Call(self.name, tuple(scalars), tuple(operands), tuple(outputs))
         made = run(call, is_narrow(), tuple(map(kept, operands.values())))
         return {output.position: array for output, array in zip(outputs, made, strict=True)}
+
+    def several(self, planes: list[_caches.Plane], calls: Sequence[Any], out: Any, asked: Sequence[Any]) -> Any:
+        """The rows of several caches, for _caches.gather."""
+        known = [self.take(call) for call in calls]
+        if out is None:
+            rows = [self.results(call, asked)[0] for call in known]
+        else:
+            starts = _caches.beside(self.name, "out", out, [], len(known))
+            rows = [self.take_out(call, (start,))[0] for call, start in zip(known, starts, strict=True)]
+        first = len(self.table)
+        written = [first - 1, *(first + 1 + _caches.PLANE_VALUES * at for at in range(len(known) - 1))]
+        made = self.launch(known[0], rows[:1], _caches.further(planes, rows), written)
+        return tuple(made[at] for at in written)
 
     def _read(self, field: Field, value: Any) -> Any:
         """A value as it is, or as a plain number."""

@@ -108,12 +108,8 @@ def _bind(call: Call, operands: Sequence[Any]) -> tuple[Any, ...]:
 
 def _attributes(call: Call) -> dict[str, Any]:
     """The scalars as attributes of the custom call."""
-    fields = _binding.fields(call.name)
     types = {int: np.int64, float: np.float64}
-    return {
-        fields[at] if at < len(fields) else f"format_{(at - len(fields)) // 4 + 1}": types.get(type(v), lambda v: v)(v)
-        for at, v in call.values().items()
-    }
+    return {f"value_{at}": types.get(type(v), lambda v: v)(v) for at, v in call.values().items()}
 
 
 @functools.cache

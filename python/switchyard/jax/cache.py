@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import jax
@@ -16,7 +15,7 @@ from ..ops import kv_gather as _kv_gather
 from ..ops import kv_ragged as _kv_ragged
 from ..ops import kv_scatter as _kv_scatter
 from ..ops import moe_capacity as _moe_capacity
-from ._call import JaxOperator, is_traced
+from ._call import is_traced
 from ._functions import function, jax_operator
 
 __all__ = ["kv_blocks", "kv_gather", "kv_ragged", "kv_scatter", "moe_capacity"]
@@ -29,39 +28,6 @@ _blocks = jax_operator(_kv_blocks.kv_blocks)
 _capacity = jax_operator(_moe_capacity.moe_capacity)
 
 
-def _gather(
-    operator: JaxOperator,
-    cache: Any,
-    found_by: tuple[Any, ...],
-    scale: Any,
-    global_scale: Any,
-    numbers: tuple[Any, ...],
-    format: Any,
-    out: Any,
-    asked: tuple[Any, ...],
-) -> Any:
-    """In the place of _caches.gather."""
-    name = operator.name
-    _caches.check_dtype(name, asked[-1], format)
-    if not isinstance(cache, _MANY):
-        given = (cache, *found_by, scale, global_scale, *numbers, format)
-        return operator(given, None if out is None else (out,), *asked)[0]
-    several = _caches.planes(name, cache, format, scale, global_scale)
-    calls = [
-        operator.take((plane.cache, *found_by, plane.scale, plane.global_scale, *numbers, plane.format))
-        for plane in several
-    ]
-    if out is None:
-        rows = [operator.results(call, asked)[0] for call in calls]
-    else:
-        starts = _caches.beside(name, "out", out, cache, len(calls))
-        rows = [operator.take_out(call, (start,))[0] for call, start in zip(calls, starts, strict=True)]
-    first = len(operator.table)
-    written = [first - 1, *(first + 1 + _caches.PLANE_VALUES * at for at in range(len(calls) - 1))]
-    made = operator.launch(calls[0], rows[:1], _caches.further(several, rows), written)
-    return tuple(made[at] for at in written)
-
-
 def _end(cu_lens: Any) -> int:
     if is_traced(cu_lens):
         text = "is None, want the number of rows of the result, because cu_lens is traced by JAX"
@@ -69,8 +35,8 @@ def _end(cu_lens: Any) -> int:
     return _kv_ragged._end(cu_lens)
 
 
-kv_gather = function(_kv_gather.kv_gather, _caches=SimpleNamespace(gather=_gather))
-kv_ragged = function(_kv_ragged.kv_ragged, _caches=SimpleNamespace(gather=_gather), _end=_end)
+kv_gather = function(_kv_gather.kv_gather)
+kv_ragged = function(_kv_ragged.kv_ragged, _end=_end)
 
 
 def kv_scatter(

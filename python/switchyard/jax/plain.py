@@ -10,7 +10,7 @@ from .._operator import Operator
 from . import cache
 from ._functions import function
 
-__all__ = [name for name in switchyard.__all__ if name not in cache.__all__]
+__all__ = [name for name in vars(switchyard)["__all__"] if name not in cache.__all__]
 
 
 def is_operator(listed: Any) -> bool:

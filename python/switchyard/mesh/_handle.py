@@ -35,11 +35,10 @@ class Rejection(NamedTuple):
 class Flight:
     """An open exchange, and everything it needs until it is done."""
 
-    __slots__ = ("ended", "keep", "number", "orphan", "pointer", "rejection", "tokens")
+    __slots__ = ("ended", "keep", "orphan", "pointer", "rejection", "tokens")
 
-    def __init__(self, pointer: Any, keep: object, number: int) -> None:
+    def __init__(self, pointer: Any, keep: object) -> None:
         self.pointer = pointer
-        self.number = number  # counts the mesh's exchanges in the order of their starts
         self.keep = keep
         self.ended = pointer is None
         self.orphan = False  # its Request object was deleted
@@ -59,7 +58,6 @@ class Handle:
         self.lock = threading.Lock()
         self.flights: list[Flight] = []
         self.windows = False  # arrays exist that must outlive the mesh
-        self.started = 0
         self.dropped: list[Any] = []  # routings to free at the next call
         self._free = core.mesh_free  # modules may be unloaded when this object is deleted
         pointer = core.mesh_new(self.shards)
@@ -83,13 +81,15 @@ class Handle:
         with self.lock:
             return core.mesh_tell(self.use("mesh"), what)
 
-    def query(self, name: str, values: list[Any], xp: Any) -> int:
-        """Validates inputs and numbers of a call, and returns the most rows it may need. `xp`: of its arrays."""
+    def infer(self, name: str, values: list[Any], xp: Any) -> Any:
+        """Validates inputs and numbers of a call. Returns, for each device of this process, (shape, number of the type)
+        of each result, None for those that the call has not. `xp`: of its arrays.
+        """
         with self.lock:
-            pointer = self.use(name)
-            status = core.mesh_run(pointer, "query", name, values, stream_of(xp))
-            self._check(name, status)
-            return int(core.mesh_tell(pointer, "rows"))
+            made = core.mesh_run(self.use(name), "infer", name, values, stream_of(xp))
+            if isinstance(made, int):
+                self._check(name, made)
+            return made
 
     def sync(self) -> None:
         """Waits for the work of calls on a device."""
@@ -122,11 +122,10 @@ class Handle:
                 for flight in [f for f in self.flights if f.orphan or blocking][:1]:
                     self._end(flight)
             status = core.mesh_run(pointer, "start", name, values, stream_of(xp))
-            self.started += 1
             if status > 0 and self.collective:
                 return self._over(status)
             self._check(name, status)
-            flight = Flight(core.mesh_tell(pointer, "request"), keep, self.started)
+            flight = Flight(core.mesh_tell(pointer, "request"), keep)
             self.flights.append(flight)
             if blocking:
                 self._end(flight)
@@ -134,7 +133,7 @@ class Handle:
 
     def _over(self, status: int) -> Flight:
         """An exchange that ended with the last call; under the lock."""
-        flight = Flight(None, None, self.started)
+        flight = Flight(None, None)
         flight.rejection = self.rejection(status) if status else None
         return flight
 
@@ -222,31 +221,17 @@ def reject_copy(self: Any, protocol: object = None) -> Any:
     raise rejection(Status.DTYPE, f"{name}: it is of this process alone, want one that is made where it is used")
 
 
-class Routed(NamedTuple):
-    """Facts about a routing that a dispatch has filled."""
-
-    axis: Axis
-    dim: int
-    layout: str
-    max_tokens: int
-    slots: int
-    experts: tuple[int, ...]
-    own_shapes: tuple[tuple[int, ...], ...]
-    expert_rows: int
-
-
 class Routing:
     """Where the tokens of a dispatch went. Made by a mesh, filled by a dispatch, used by combines.
 
     Any number of combines may use it until another dispatch fills it again.
     """
 
-    __slots__ = ("_by", "_handle", "_pointer", "_routed")
+    __slots__ = ("_filled", "_handle", "_pointer")
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
-        self._routed: Routed | None = None
-        self._by = 0  # number of the dispatch that filled it
+        self._filled = False
         self._pointer: Any = None
         with handle.lock:
             made = core.routing_new(handle.use("routing"))
@@ -254,16 +239,12 @@ class Routing:
                 raise handle.rejection(made).error()
             self._pointer = made
 
-    def _fill(self, number: int, routed: Routed) -> None:
-        if number >= self._by:
-            self._by, self._routed = number, routed
-
     __reduce_ex__ = reject_copy
 
     @property
     def filled(self) -> bool:
         """Whether a dispatch has filled it."""
-        return self._routed is not None
+        return self._filled
 
     def __repr__(self) -> str:
         return f"<switchyard.mesh.Routing, {'filled' if self.filled else 'empty'}>"

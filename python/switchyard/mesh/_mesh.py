@@ -13,7 +13,7 @@ from typing_extensions import ParamSpec, Self
 from .. import _words
 from .._arrays import Array
 from .._binding import core
-from .._docstrings import add_words
+from .._docstrings import complete
 from ..errors import Status, rejection
 from ._call import Call
 from ._combine import Combine
@@ -180,23 +180,14 @@ class Mesh(Generic[In, Out]):
         token and expert of the device, by expert. Rows are copied as bytes.
 
         Args:
-            input: [B, 1, S, H], [B, S, 1, H] or [N, H], any type of whole bytes.
             expert_indices: the same with K; uint16, int32 or int64. All bits set (65535, -1) is no expert.
-            expert_mapping: [E, D], [1, 1, E, D] or [D, 1, E, D] uint16: 1 where a device hosts an expert. One array.
             planes: up to three more that travel with each row: scales, weights, ids.
             cluster_axis: the group that exchanges: None, all devices; 0, those of a column; 1, those of a row.
             output_concat_dim: 1 (the default) or 2: the dimension along which tokens of the group are concatenated.
             order: of tokens along dimension 2: "concat", or "flat", as along dimension 1.
-            fill: rows that are not sent become "zero", or "keep" their contents.
-            layout: "padded", "packed" or "expert".
-            align: expert: rows of an expert are padded to a multiple.
-            max_tokens: more than 0: devices may have different numbers of tokens, up to this; shapes are [N, H].
-            strict_unique: reject a token that names an expert twice.
-            reuse_routing: `routing` is given; indices and mapping may be left out.
             num_links, topology, memory, subdevice_id: hints; no result depends on them.
             replica: of an expert on several devices of the group "all" get the token, or one: the "first", one in turn
                 ("round_robin"), by "hash" of the token, "balanced" over the choices, or the nearest ("local").
-            node_size: local: positions of a node, a divisor of G; 0: nodes do not matter.
             row_format: make 8-bit codes of the rows before they are sent, with scales, which are one of the planes: a
                 format of :func:`switchyard.quantize_rows`. Rows are then float32, float16 or bfloat16.
             expert_rows: expert: more than 0: every expert has so many rows, zero after its tokens; an expert with more
@@ -264,26 +255,15 @@ class Mesh(Generic[In, Out]):
         once.
 
         Args:
-            input: [L, Bt, St, H] or [L, T, H], L the experts of a device; local_reduce [1, ...]; packed and expert
-                [R, H], as a dispatch with that layout left them.
-            expert_metadata: the table of choices as the dispatch returned it; not with `routing`.
-            expert_mapping: as for the dispatch; not with `routing`.
             weights: [B, 1, S, K] or [N, K] float32, float16 or bfloat16, with sum; None: ones.
-            input_scales: as input with G in place of H, with row_format: scales of the rows.
-            local_reduce: `input` holds one row for each token already.
-            sum: add the rows of a token.
             cluster_axis, order, layout, align, max_tokens, replica, node_size, expert_rows: as for the dispatch; not
                 needed with `routing`.
             output_shard_dim: as output_concat_dim of the dispatch.
-            fill: rows that are not sent become "zero", or "keep" their contents.
-            strict_unique: reject a token that names an expert twice.
             num_links, topology, memory, subdevice_id: hints; no result depends on them.
             row_format: the rows are 8-bit codes of this format of :func:`switchyard.quantize_rows`; they come home with
                 their scales, or with sum their float32 numbers are added: to bfloat16, float32 in libraries without
                 it, or the type of `out`.
-            routing: of the dispatch, in place of metadata and mapping.
             want: names of the optional results to make; None: all.
-            out: arrays to write to, instead of new ones.
 
         >>> import numpy as np
         >>> from switchyard.mesh import LocalMesh
@@ -305,8 +285,8 @@ class Mesh(Generic[In, Out]):
         raise NotImplementedError
 
 
-for _name in ("all_to_all_dispatch", "all_to_all_combine"):
-    add_words(getattr(Mesh, _name), _name)
+complete(Mesh.all_to_all_dispatch, "all_to_all_dispatch", AllToAllDispatch)
+complete(Mesh.all_to_all_combine, "all_to_all_combine", AllToAllCombine)
 
 
 class LocalMesh(Mesh["Array | Sequence[Array]", tuple[Any, ...]]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +12,9 @@ from .. import _arrays, _binding
 from .._binding import core
 from .._numbers import integer, is_flag
 from .._operator import choose
-from .._sentences import bad, library, shown
+from .._sentences import bad, shown
 from ..errors import Error, Status
 from ._handle import Axis, Handle, Routing
-
-
-def _writable(array: Any) -> bool:
-    return array.flags.writeable if isinstance(array, np.ndarray) else _arrays.framework(array).mutable
 
 
 def _quickly(array: Any, write: bool) -> Any:
@@ -110,28 +106,16 @@ class Reader:
         """The same for other kinds of arrays."""
         if isinstance(array, core.Tensor):
             return array
-        if write and not _writable(array):
-            text = f"is a read-only {library(array)} array, want one that can be written to"
-            raise self.bad(Status.VALUE, what, text)
-        why = _arrays.lost(array, "a detached tensor")
+        why = (_arrays.read_only(array) if write else "") or _arrays.lost(array, "a detached tensor")
         if why:
             raise self.bad(Status.VALUE, what, why)
         if not _arrays.is_array(array):
             raise self.bad(Status.DTYPE, what, f"is {shown(array)}, want an array")
         try:
-            return _arrays.imported(array) if self.xp.device is None else self.xp.view(array)
+            return _arrays.view(array) if self.xp.device is None else self.xp.view(array)
         except Exception as error:
-            return self._view(what, array, error)
-
-    def _view(self, what: str, array: Any, error: Exception) -> Any:
-        """NumPy arrays that DLPack does not export."""
-        try:
-            if isinstance(array, np.ndarray):
-                return _arrays.view(array)
-        except (TypeError, ValueError) as worse:
-            error = worse
-        why = str(error).partition("\n")[0]
-        raise self.bad(Status.DTYPE, what, f"cannot be read as a tensor: {why}") from error
+            why = str(error).partition("\n")[0]
+            raise self.bad(Status.DTYPE, what, f"cannot be read as a tensor: {why}") from error
 
     def numbers(self, given: dict[str, Any]) -> dict[str, Any]:
         """The fields that are no tensors, of arguments by name, in the order of the binding's table."""
@@ -139,35 +123,9 @@ class Reader:
         made: dict[str, Any] = fields.copy()
         for name, read in fields.items():
             if read is not None:
-                made[name] = read(self, name, given[name])
+                made[name] = read(self.name, name, given[name])
         made["routing"] = self.routing(given["routing"])
         return made
-
-    def flag(self, field: str, value: Any) -> bool:
-        return flag(self.name, field, value)
-
-    def number(self, field: str, value: Any) -> int:
-        return whole(self.name, field, value)
-
-    def word(self, field: str, word: str) -> str:
-        words = _binding.words(self.name, field)
-        if type(word) is str and word in words:
-            return word
-        return cast("str", words[choose(self.name, field, words, word)])
-
-    def format(self, field: str, value: str | None) -> str | None:
-        return None if value is None else self.word(field, value)
-
-    def dimension(self, field: str, value: int | None) -> int:
-        return 0 if value is None else self.number(field, value)
-
-    def axis(self, field: str, value: int | None) -> Axis:
-        if value is None:
-            return "none"
-        with contextlib.suppress(Exception):
-            if integer(value) in (0, 1):
-                return integer(value)
-        raise self.bad(Status.VALUE, field, f"is {shown(value)}, want None, 0 or 1")
 
     def routing(self, value: Routing | None) -> Any:
         if value is None:
@@ -180,12 +138,34 @@ class Reader:
         return value._pointer
 
 
+def _word(name: str, field: str, word: Any) -> Any:
+    words = _binding.words(name, field)
+    return word if type(word) is str and word in words else words[choose(name, field, words, word)]
+
+
+def _format(name: str, field: str, value: Any) -> Any:
+    return None if value is None else _word(name, field, value)
+
+
+def _dimension(name: str, field: str, value: Any) -> int:
+    return 0 if value is None else whole(name, field, value)
+
+
+def _axis(name: str, field: str, value: Any) -> Axis:
+    if value is None:
+        return "none"
+    with contextlib.suppress(Exception):
+        if integer(value) in (0, 1):
+            return integer(value)
+    raise bad(Status.VALUE, name, field, f"is {shown(value)}, want None, 0 or 1")
+
+
+_KINDS = {"enum": _word, "format": _format, "bool": flag, "int": whole, "i64": whole}
+_NAMED = {"cluster_axis": _axis, "output_concat_dim": _dimension, "output_shard_dim": _dimension}
+
+
 @functools.cache
 def _scalars(name: str) -> dict[str, Any]:
-    """The fields of an operator that are no tensors, and the method of Reader for each; None for the last one read."""
-    kinds = {"enum": Reader.word, "format": Reader.format, "bool": Reader.flag, "int": Reader.number}
-    kinds["i64"] = Reader.number
-    named = {"cluster_axis": Reader.axis}
-    named |= dict.fromkeys(("output_concat_dim", "output_shard_dim"), Reader.dimension)
+    """The fields of an operator that are no tensors, and the function that reads each; None for the last one read."""
     fields = (field for field in _binding.table(name) if field.kind != "tensor")
-    return {field.name: named.get(field.name) or kinds.get(field.kind) for field in fields}
+    return {field.name: _NAMED.get(field.name) or _KINDS.get(field.kind) for field in fields}

@@ -29,15 +29,8 @@ def dequantize_rows(
     """Multiply 8-bit codes with the scale of their group: the inverse of :func:`quantize_rows`.
 
     Args:
-        codes: [..., H] uint8, int8 or the 8-bit float type, as the format says; records with "q8_0" and "q4_0", pairs
-            with "nvfp4".
-        scales: [..., G], or as ``scale_layout`` says; float32; with the formats of e8m0 uint8, exponents with bias 127,
-            or that 8-bit float type; float8_e4m3fn or its bytes with "nvfp4". None with the formats "q8_0" and "q4_0".
-        global_scale: that of :func:`quantize_rows`.
         format: that of :func:`quantize_rows`.
-        scale_layout: that of :func:`quantize_rows`.
         dtype: "bfloat16" (the default, where the library of the codes has it), "float16" or "float32".
-        out: an array to write to, instead of a new one.
 
     Returns:
         The numbers, [..., H]: each product is rounded to float32, then to the type.

@@ -20,13 +20,6 @@ def kv_blocks(
     block may be written twice, and within one cache none may be both read and written. Tuples or lists of caches are
     copied by the same pairs at once.
 
-    Args:
-        pairs: [N, 2] int32 or int64: source and destination.
-        cache: [blocks, ...], or [rows, D] with block_size; any type; or several. Changed.
-        src: in place of cache, with dst.
-        dst: of the type of src, blocks of the same size. Changed.
-        block_size: rows of a block of flat caches.
-
     Returns:
         None: the cache is changed in place.
 

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
-from typing import overload
-
 from .. import _caches
-from .._caches import asked_type, row_shape, row_type
-from .._declare import A, Any, Array, Operator, Sequence, _words
+from .._caches import asked_type, gathers, row_shape, row_type
+from .._declare import Any, Array, Operator, Sequence, _words
 
 operator = Operator(
     "kv_gather",
@@ -17,32 +15,9 @@ operator = Operator(
 )
 
 
-@overload
+@gathers
 def kv_gather(
-    cache: A,
-    indices: Array,
-    block_table: Array | None = None,
-    req_id: Array | None = None,
-    counts: Array | None = None,
-    seq_lens: Array | None = None,
-    page_indices: Array | None = None,
-    indptr: Array | None = None,
-    last_page_len: Array | None = None,
-    scale: Array | None = None,
-    global_scale: Array | None = None,
-    *,
-    block_size: int,
-    pad: _words.KvGatherPad = "error",
-    layout: _words.KvGatherLayout = "nhd",
-    format: _words.KvGatherFormat | None = None,
-    dtype: Any = None,
-    out: Any = None,
-) -> A: ...
-
-
-@overload
-def kv_gather(
-    cache: Sequence[A],
+    cache: Any,
     indices: Array,
     block_table: Array | None = None,
     req_id: Array | None = None,
@@ -59,28 +34,6 @@ def kv_gather(
     layout: _words.KvGatherLayout = "nhd",
     format: _words.KvGatherFormat | Sequence[_words.KvGatherFormat | None] | None = None,
     dtype: Any = None,
-    out: Sequence[Any] | None = None,
-) -> tuple[A, ...]: ...
-
-
-def kv_gather(
-    cache: Any,
-    indices: Array,
-    block_table: Array | None = None,
-    req_id: Array | None = None,
-    counts: Array | None = None,
-    seq_lens: Array | None = None,
-    page_indices: Array | None = None,
-    indptr: Array | None = None,
-    last_page_len: Array | None = None,
-    scale: Any = None,
-    global_scale: Any = None,
-    *,
-    block_size: int,
-    pad: _words.KvGatherPad = "error",
-    layout: _words.KvGatherLayout = "nhd",
-    format: Any = None,
-    dtype: Any = None,
     out: Any = None,
 ) -> Any:
     """Copy the cache rows of selected tokens, in the order of ``indices``.
@@ -94,26 +47,9 @@ def kv_gather(
     ``out`` may be tuples as well; a single format or scale applies to every cache.
 
     Args:
-        cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several.
-        indices: [..., k] int32 or int64: tokens of a sequence, in any order.
-        block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
-        req_id: [B] row of block_table of each row of indices; without it 0, 1, 2, ...
-        counts: [B] the number of valid indices of each row; the rest is padding.
-        seq_lens: [B] tokens of each sequence; without it as many as its row of the table can hold.
-        page_indices: [N] lists of blocks, in place of block_table.
-        indptr: [R+1] with page_indices: where each list begins, and the end.
-        last_page_len: [R] with page_indices: tokens of each list's last block.
-        scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8"; with
-            "nvfp4" float8_e4m3fn or its bytes, one for 16 numbers.
-        global_scale: [1] float32, with the formats "nvfp4", the scale of all numbers, and "nvfp4_amax", their largest
-            magnitude.
-        block_size: rows of a block, S.
         pad: "error" rejects an index of -1; "zero" writes a zero row for it; "skip" leaves the row of ``out`` unchanged
             (zero, without ``out``). Rows past counts are zero, or with "skip" unchanged.
-        layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
-        format: how the rows of a quantised cache are packed; the result has them unpacked.
         dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
-        out: an array to write to, instead of a new one.
 
     Returns:
         The rows, of shape [*indices.shape, *row]; a tuple of them for several caches.

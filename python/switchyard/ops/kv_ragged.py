@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from typing import overload
-
 import numpy as np
 
 from .. import _caches
 from .._binding import core
-from .._caches import asked_type, row_shape, row_type
-from .._declare import A, Any, Array, Operator, Sequence, _words
+from .._caches import asked_type, gathers, row_shape, row_type
+from .._declare import Any, Array, Operator, Sequence, _words
 from .._numbers import count
 from .._operator import place
 
@@ -22,32 +20,9 @@ operator = Operator(
 )
 
 
-@overload
+@gathers
 def kv_ragged(
-    cache: A,
-    cu_lens: Array,
-    block_table: Array | None = None,
-    starts: Array | None = None,
-    req_id: Array | None = None,
-    page_indices: Array | None = None,
-    indptr: Array | None = None,
-    last_page_len: Array | None = None,
-    scale: Array | None = None,
-    seq_lens: Array | None = None,
-    global_scale: Array | None = None,
-    *,
-    block_size: int,
-    layout: _words.KvRaggedLayout = "nhd",
-    format: _words.KvRaggedFormat | None = None,
-    rows: int | None = None,
-    dtype: Any = None,
-    out: Any = None,
-) -> A: ...
-
-
-@overload
-def kv_ragged(
-    cache: Sequence[A],
+    cache: Any,
     cu_lens: Array,
     block_table: Array | None = None,
     starts: Array | None = None,
@@ -64,28 +39,6 @@ def kv_ragged(
     format: _words.KvRaggedFormat | Sequence[_words.KvRaggedFormat | None] | None = None,
     rows: int | None = None,
     dtype: Any = None,
-    out: Sequence[Any] | None = None,
-) -> tuple[A, ...]: ...
-
-
-def kv_ragged(
-    cache: Any,
-    cu_lens: Array,
-    block_table: Array | None = None,
-    starts: Array | None = None,
-    req_id: Array | None = None,
-    page_indices: Array | None = None,
-    indptr: Array | None = None,
-    last_page_len: Array | None = None,
-    scale: Any = None,
-    seq_lens: Array | None = None,
-    global_scale: Any = None,
-    *,
-    block_size: int,
-    layout: _words.KvRaggedLayout = "nhd",
-    format: Any = None,
-    rows: int | None = None,
-    dtype: Any = None,
     out: Any = None,
 ) -> Any:
     """Copy a run of consecutive tokens of each sequence, one run after the other.
@@ -94,22 +47,6 @@ def kv_ragged(
     are as in :func:`kv_gather`, also several of them as a tuple.
 
     Args:
-        cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several.
-        cu_lens: [B+1] int32 or int64: first row of each run, from 0 on, and the end.
-        block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
-        starts: [B] first token of each run; without it 0.
-        req_id: [B] row of block_table of each run; without it 0, 1, 2, ...
-        page_indices: [N] lists of blocks, in place of block_table.
-        indptr: [R+1] with page_indices: where each list begins, and the end.
-        last_page_len: [R] with page_indices: tokens of each list's last block.
-        scale: float32 [G], [rows, G] or [blocks, S, G], with the formats "e4m3", "e5m2" and "int8"; with
-            "nvfp4" float8_e4m3fn or its bytes, one for 16 numbers.
-        seq_lens: [B] tokens of each run's sequence; without it as many as its row of the table can hold.
-        global_scale: [1] float32, with the formats "nvfp4", the scale of all numbers, and "nvfp4_amax", their largest
-            magnitude.
-        block_size: rows of a block, S.
-        layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
-        format: how the rows of a quantised cache are packed; the result has them unpacked.
         rows: rows of the result; without it as many as cu_lens ends with. Rows past its end are zero.
         dtype: with a format: "bfloat16" (the default, where the library of the cache has it), "float16" or "float32".
         out: an array to write to, instead of a new one; rows past the end of cu_lens are unchanged.

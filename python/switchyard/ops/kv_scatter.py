@@ -1,37 +1,17 @@
 from __future__ import annotations
 
-from typing import overload
-
 from .. import _caches
 from .._arrays import is_array
 from .._declare import Any, Array, Operator, Sequence, _words
 
 _MANY = (tuple, list)
 
-
 operator = Operator("kv_scatter", tuple, flows=(0, 1, 2, 3, 9), changes=(2,))  # the last is the cache
 
 
-@overload
 def kv_scatter(
-    cache: Array,
-    src: Array,
-    slots: Array,
-    scale: Array | None = None,
-    global_scale: Array | None = None,
-    *,
-    pad: _words.KvScatterPad = "error",
-    check_unique: bool = False,
-    layout: _words.KvScatterLayout = "nhd",
-    format: _words.KvScatterFormat | None = None,
-    block_size: int = 0,
-) -> None: ...
-
-
-@overload
-def kv_scatter(
-    cache: Sequence[Array],
-    src: Sequence[Array],
+    cache: Array | Sequence[Array],
+    src: Array | Sequence[Array],
     slots: Array,
     scale: Array | Sequence[Array | None] | None = None,
     global_scale: Array | Sequence[Array | None] | None = None,
@@ -40,21 +20,6 @@ def kv_scatter(
     check_unique: bool = False,
     layout: _words.KvScatterLayout = "nhd",
     format: _words.KvScatterFormat | Sequence[_words.KvScatterFormat | None] | None = None,
-    block_size: int = 0,
-) -> None: ...
-
-
-def kv_scatter(
-    cache: Any,
-    src: Any,
-    slots: Array,
-    scale: Any = None,
-    global_scale: Any = None,
-    *,
-    pad: _words.KvScatterPad = "error",
-    check_unique: bool = False,
-    layout: _words.KvScatterLayout = "nhd",
-    format: Any = None,
     block_size: int = 0,
 ) -> None:
     """Write rows into a paged KV cache by slot, in place.
@@ -66,19 +31,9 @@ def kv_scatter(
     be tuples as well, and a single one applies to every cache.
 
     Args:
-        cache: [rows, D], [blocks, S, D...] or, with layout "hnd", [blocks, H, S, D...], any type; or several. Changed.
         src: [..., D...], the dimensions of slots and then a cache row; type of cache, or with a format bfloat16,
             float16 or float32.
-        slots: [...] int32 or int64, as :func:`kv_slots` returns them.
-        scale: float32 [G], which is read, or [rows, G] or [blocks, S, G], which is written too; with the
-            formats "e4m3", "e5m2" and "int8"; with "nvfp4" float8_e4m3fn or its bytes, one for 16 numbers, written.
-        global_scale: [1] float32, with the formats "nvfp4", the scale of all numbers, and "nvfp4_amax", their largest
-            magnitude.
-        pad: "error" rejects a slot of -1; "skip" drops its row.
         check_unique: reject a slot that occurs twice; without it the bytes of that row are unspecified.
-        layout: "nhd", heads of a token side by side, or "hnd", tokens of a head side by side.
-        format: how the rows of a quantised cache are packed.
-        block_size: rows of a block; required by the formats "ds4_fp8" and "indexer_fp8".
 
     Returns:
         None: the cache is changed in place.

@@ -25,19 +25,7 @@ def kv_slots(
     takes the slots.
 
     Args:
-        position: [...] int32 or int64: number of each token in its sequence.
-        batch: [...] row of block_table of each token; may be omitted if there is only one.
-        block_table: [R, n] or [n] int32 or int64: the block of each run of S tokens.
-        page_indices: [N] lists of blocks, in place of block_table.
-        indptr: [R+1] with page_indices: where each list begins, and the end.
-        last_page_len: [R] with page_indices: tokens of each list's last block.
-        block_size: rows of a block, S.
         num_rows: rows of the cache, if known; then slots past it are rejected.
-        pad: "error" rejects a position of -1; "zero" and "skip" give it the slot -1.
-        out: an array to write to, instead of a new one.
-
-    Returns:
-        Of the shape and type of ``position``: the slot of each token.
 
     >>> import numpy as np, switchyard
     >>> table = np.array([[2, 0], [1, -1]])

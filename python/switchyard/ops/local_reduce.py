@@ -54,30 +54,15 @@ def local_reduce(
     of an all-to-all combine with local_reduce.
 
     Args:
-        input: [L, T, H] or [L, Bt, St, H], a row for each of the device's L experts and each token; or with layout
-            "expert" [R, H], rows by expert as the dispatch left them. float32, float16 or bfloat16; with row_format
-            codes.
-        expert_metadata: [T, K] or [1, Bt, St, K] uint16, int32 or int64: the experts of each token.
-        expert_mapping: [E, D], [1, 1, E, D] or [D, 1, E, D] uint16: 1 where device d hosts expert e.
-        weights: as expert_metadata, float32, float16 or bfloat16; without them every weight is 1.
-        input_scales: as input with G in place of H, with row_format: scales of the rows.
-        device: the device of these rows.
         fill: rows of tokens that choose none of the experts become "zero", or "keep" their contents in ``out`` (zero,
             without ``out``).
         layout: "padded", a row for every token; or "expert", where the result has a row for each token that was
             received, then rows that are not written (zero, without ``out``).
-        align: with "expert": each expert's rows are padded to a multiple of this.
         output_concat_dim: with "expert" or replica: as in the dispatch, 1 or 2. 0: 1, but for expert_metadata of four
             dimensions with "padded" and a replica other than "all" and "first", which need it.
-        order: with "expert" or replica: as in the dispatch.
-        group_size: with "expert" or replica, output_concat_dim 2 and "concat": positions that share a batch row. With
-            replica: devices of a group; 0: all.
-        replica: as in the dispatch: which hosts of an expert serve a choice, "all" or one by a rule.
-        node_size: as in the dispatch, with "local".
+        group_size: with "expert" or replica, output_concat_dim 2 and "concat": positions that share a batch row; with
+            any replica: devices of a group; 0: all.
         group_stride: with replica: from device to device of a group: 1 for a row of a mesh, its cols for a column.
-        row_format: the rows are 8-bit codes of this format of :func:`quantize_rows`; their float32 numbers are added.
-        expert_rows: with "expert": more than 0: as in the dispatch, every expert has so many rows.
-        out: an array to write to, instead of a new one.
 
     Returns:
         The sums of the tokens, of the type of ``input``; with row_format bfloat16, float32 in libraries without it, or

@@ -4,14 +4,7 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeAlignBlock(NamedTuple, Generic[A]):
-    """Results of :func:`moe_align_block`; P is the largest number of places that any ids need.
-
-    sorted_slots: [P] int32: the slots of each expert, padded with T*K to whole blocks, and with T*K to the end.
-    block_experts: [P / block_size] int32: the expert of each block; -1 beyond num_padded.
-    num_padded: [1] int32: places in use.
-    expert_counts: [E] int64: slots of each expert.
-    expert_offsets: [E+1] int64: first place of each expert, and the end.
-    """
+    """Results of :func:`moe_align_block`; P is the largest number of places that any ids need."""
 
     sorted_slots: A
     block_experts: A
@@ -45,11 +38,6 @@ def moe_align_block(
 
     Args:
         ids: [T, K] int32 or int64, each 0 or more and below ``num_experts``; in any order, repeated or not.
-        expert_map: [E] int32: the number that block_experts holds for each expert; -1 for one of another rank.
-        num_experts: E.
-        block_size: slots per block, 1 or more.
-        allow_missing: ids of -1 and E mean no expert and get no place.
-        skip_unmapped: experts whose expert_map is -1 get no blocks.
         out: arrays to write to, instead of new ones; there sorted_slots and block_experts may be longer, and the counts
             and offsets None.
 

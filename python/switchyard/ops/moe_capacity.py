@@ -24,12 +24,7 @@ def moe_capacity(
     ``k * trunc(-factor * P)``; then rounded up to a multiple of ``alignment``.
 
     Args:
-        counts: [E] int64 or int32, as :func:`moe_locations` makes them; not needed with a positive factor.
         samples: S; over several ranks the largest.
-        num_experts: E.
-        k: choices per sample.
-        factor: see above.
-        alignment: the capacity is a multiple of this.
 
     Returns:
         The number of slots of each expert.

@@ -23,18 +23,6 @@ def moe_combine(
     type of the rows. With the gradient of the dispatch buffer as ``expert_out`` the result is the gradient of the rows
     that were dispatched; ``moe_dispatch_grad_data`` is another name for it.
 
-    Args:
-        indices: [k, S] or [S] int32: the expert of each choice.
-        locations: as indices: its slot inside the expert.
-        expert_out: [E*C, H] float32, float16 or bfloat16.
-        gates: as indices, float32 or the type of ``expert_out``; without them every gate is 1.
-        num_experts: E.
-        capacity: C, slots per expert.
-        out: [S, H], an array to write to, instead of a new one.
-
-    Returns:
-        [S, H], of the type of ``expert_out``.
-
     >>> import numpy as np, switchyard
     >>> indices = np.array([[0, 0, 2, 1, 0], [1, 2, 1, 0, 1]], np.int32)
     >>> locations = np.array([[0, 1, 0, 0, 2], [1, 1, 2, 3, 3]], np.int32)

@@ -35,17 +35,7 @@ def moe_convert_indices(
     Transformer Engine's row_id_map. -1 marks an empty place.
 
     Args:
-        sorted_indices: int32, in the form ``from_``.
-        expert_offsets: [E+1] int64, as moe_permute makes them; needed for ``to="te"``, else ignored.
         from_: the form that is read (``from`` in C, which is a keyword in Python).
-        to: the form that is written, another one.
-        num_tokens: T.
-        num_rows: M; 0: the length of ``sorted_indices``; must be given with ``from_="te"``.
-        k: K of a ``"slot"`` form that is written; 0: M // T.
-        out: an array to write to, instead of a new one.
-
-    Returns:
-        The same permutation in the form ``to``, int32.
 
     >>> import numpy as np, switchyard
     >>> slots = np.array([0, 5, 3, 6, 1, 4, 2, 7], np.int32)

@@ -10,9 +10,7 @@ class MoeDispatch(NamedTuple, Generic[A]):
     """Results of :func:`moe_dispatch` with a row_format."""
 
     dispatch: A
-    """[E*C, H]: codes of the rows in the slots."""
     dispatch_scales: A | None = None
-    """[E*C, G]: their scales."""
 
 
 operator = Operator(
@@ -77,16 +75,8 @@ def moe_dispatch(
     written are zero in a new array and keep their values in ``out``. :func:`moe_locations` makes the locations.
 
     Args:
-        indices: [S] int32: the expert of each sample.
-        locations: [S] int32: its slot inside the expert.
-        input: [S, H] float32, float16 or bfloat16.
-        gates: [S] float32, or the type of ``input``; without them every gate is 1.
-        num_experts: E.
-        capacity: C, slots per expert.
-        zero_unwritten: rows of ``out`` that are not written become zero.
         unique_slots: a promise that no two samples share a slot, which saves a table. If two do, their row is
             unspecified.
-        row_format: make 8-bit codes of the products, with scales: a format of :func:`quantize_rows`.
         out: [E*C, H], an array to write to, instead of a new one; ``input`` itself is possible. With row_format both
             arrays.
 

@@ -29,12 +29,6 @@ def moe_dispatch_grad_gate(
     Sums are float32 in a fixed order. A choice whose expert or slot does not exist gets 0.
 
     Args:
-        indices: [k, S] or [S] int32: the expert of each choice.
-        locations: as indices: its slot inside the expert.
-        input: [S, H] float32, float16 or bfloat16.
-        dispatch: [E*C, H], of the type of ``input``.
-        num_experts: E.
-        capacity: C, slots per expert.
         out: an array to write to, instead of a new one, shaped as indices; there the gradient may also be float32.
 
     Returns:

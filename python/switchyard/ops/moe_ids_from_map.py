@@ -4,11 +4,7 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeIdsFromMap(NamedTuple, Generic[A]):
-    """Results of :func:`moe_ids_from_map`.
-
-    ids: [T, k] int32: the experts of each token, ascending; -1 where it has fewer.
-    weights: [T, k]: their probs, 0 where there are fewer; None without probs.
-    """
+    """Results of :func:`moe_ids_from_map`."""
 
     ids: A
     weights: A | None
@@ -31,10 +27,7 @@ def moe_ids_from_map(
     copied byte for byte. The other way is :func:`moe_map_from_ids`.
 
     Args:
-        routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
         probs: [T, E] float32, float16 or bfloat16; ignored off the map.
-        k: slots per token.
-        out: arrays to write to, instead of new ones; there ids may also be int64.
 
     >>> import numpy as np, switchyard
     >>> routing_map = np.array([[1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 1, 1]], bool)

@@ -4,11 +4,7 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeLocations(NamedTuple, Generic[A]):
-    """Results of :func:`moe_locations`.
-
-    locations: As indices, int32: how many choices named the expert before; -1 for an expert that does not exist.
-    counts: [E] int64: choices that name each expert.
-    """
+    """Results of :func:`moe_locations`."""
 
     locations: A
     counts: A
@@ -32,10 +28,7 @@ def moe_locations(
     called with ``unique_slots``.
 
     Args:
-        indices: [k, S] or [S] int32: the expert of each choice.
         importance: [S] float32, float16 or bfloat16; of equal ones the lower sample comes first, NaN last.
-        num_experts: E.
-        out: arrays to write to, instead of new ones; None in it leaves counts out.
 
     >>> import numpy as np, switchyard
     >>> indices = np.array([[0, 0, 2, 1, 0], [1, 2, 1, 0, 1]], np.int32)

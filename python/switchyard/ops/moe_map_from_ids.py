@@ -4,11 +4,7 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeMapFromIds(NamedTuple, Generic[A]):
-    """Results of :func:`moe_map_from_ids`.
-
-    routing_map: [T, E] bool: true where a token names an expert.
-    probs: [T, E]: the weight there, else 0; None without weights.
-    """
+    """Results of :func:`moe_map_from_ids`."""
 
     routing_map: A
     probs: A | None
@@ -32,10 +28,6 @@ def moe_map_from_ids(
 
     Args:
         ids: [T, K] int32 or int64, each 0 or more and below ``num_experts``, in any order.
-        weights: [T, K] float32, float16 or bfloat16.
-        num_experts: E, the columns of the map.
-        allow_missing: ids of -1 and E mean no expert and may repeat.
-        out: arrays to write to, instead of new ones; there the map may also be int8 or uint8.
 
     >>> import numpy as np, switchyard
     >>> ids = np.array([[2, 0], [1, 2], [3, 0]], np.int32)

@@ -4,12 +4,7 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator, _words
 
 
 class MoeMapPhysical(NamedTuple, Generic[A]):
-    """Results of :func:`moe_map_physical`.
-
-    physical_ids: [T, K] int32: the physical expert of each slot; -1 for an unused one.
-    load: [P] int64: slots of each physical expert.
-    logical_load: [E] int64: slots of each logical expert.
-    """
+    """Results of :func:`moe_map_physical`."""
 
     physical_ids: A
     load: A
@@ -38,18 +33,7 @@ def moe_map_physical(
     """Choose a replica of the expert of every slot, and count how often each is used.
 
     Args:
-        ids: [T, K] int32, int64 or uint16: logical experts.
-        logical_to_physical: [E, R] int32: the replicas of each expert, then -1.
-        replica_count: [E] int32: how many each expert has; else the entries before the first negative one.
-        counts_before: [E] int64: slots of earlier tokens, for rule ``balanced`` only.
-        num_physical: P.
         rule: the replica of token i: number 0, i mod n, a hash of i mod n, in turn for each expert, or the nearest one.
-        token_base: number of the first token.
-        device: the device of the tokens, for rule ``local``.
-        devices: how many there are; each has P / devices physical experts.
-        node_size: devices of a node; 0: nodes do not matter.
-        allow_missing: ids -1 and E are unused slots.
-        out: arrays to write to, instead of new ones; load and logical_load are added to; None in it leaves one out.
 
     >>> import numpy as np, switchyard
     >>> table = np.array([[4, 6, 1], [0, 2, -1], [7, 3, -1], [5, -1, -1]], np.int32)

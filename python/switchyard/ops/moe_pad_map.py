@@ -4,11 +4,7 @@ from .._declare import A, Any, Generic, NamedTuple, Operator
 
 
 class MoePadMap(NamedTuple, Generic[A]):
-    """Results of :func:`moe_pad_map`.
-
-    padded_map: [T, E], of the type of routing_map: the same map with further tokens routed.
-    expert_counts: [E] int64: tokens of each expert, a multiple of alignment.
-    """
+    """Results of :func:`moe_pad_map`."""
 
     padded_map: A
     expert_counts: A
@@ -25,8 +21,6 @@ def moe_pad_map(routing_map: A, *, alignment: int, out: MoePadMap[Any] | None = 
     :func:`moe_route` makes them. A call is rejected if an expert needs more tokens than there are.
 
     Args:
-        routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
-        alignment: 1 or more.
         out: arrays to write to, instead of new ones; ``routing_map`` itself is possible, and None for the counts.
 
     >>> import numpy as np, switchyard

@@ -5,15 +5,7 @@ from .._row_formats import groups, has_scales, moved_scale_type, token_type
 
 
 class MoePermute(NamedTuple, Generic[A]):
-    """Results of :func:`moe_permute`.
-
-    permuted_tokens: [M, H]: token rows, grouped by expert.
-    sorted_indices: [M] int32: the row of each slot of a token (packed), or the token of each row (capacity).
-    permuted_probs: [M]: the weight of each row; None without probs.
-    expert_counts: [E] int64: tokens of each expert.
-    expert_offsets: [E+1] int64: first row of each expert, and the end.
-    permuted_scales: [M, G]: scales of the rows, with row_format; else None.
-    """
+    """Results of :func:`moe_permute`."""
 
     permuted_tokens: A
     sorted_indices: A
@@ -57,15 +49,8 @@ def moe_permute(
     rows, with ``zero_pad``).
 
     Args:
-        tokens: [T, H], any type of 1, 2, 4 or 8 bytes.
-        routing_map: [T, E] bool, int8 or uint8; not 0 where a token goes to an expert.
-        probs: [T, E] float32, float16 or bfloat16: weights, permuted with the rows.
-        num_out_tokens: number of rows to allocate, 0 to T*E.
-        drop_and_pad: a fixed number of rows for every expert.
-        zero_pad: with drop_and_pad: rows without a routed token are zero, their index is -1.
         row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are
             then float32, float16 or bfloat16, and have no gradient.
-        out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     >>> import numpy as np, switchyard
     >>> tokens = np.array([[10, 11], [20, 21], [30, 31], [40, 41]], np.float32)

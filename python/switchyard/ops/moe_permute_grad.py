@@ -4,11 +4,7 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoePermuteGrad(NamedTuple, Generic[A]):
-    """Results of :func:`moe_permute_grad`.
-
-    grad_tokens: [T, H]: the sum of the gradients of each token's rows.
-    grad_probs: [T, E]: the gradient of each pair's row, 0 off the map; None without grad_permuted_probs.
-    """
+    """Results of :func:`moe_permute_grad`."""
 
     grad_tokens: A
     grad_probs: A | None
@@ -38,17 +34,6 @@ def moe_permute_grad(
     """Compute the gradients of :func:`moe_permute`'s tokens and probs from those of its results.
 
     A token gets the sum of its rows' gradients, in float32 and a fixed order; a prob gets that of its row, unchanged.
-
-    Args:
-        grad_permuted_tokens: [M, H] float32, float16 or bfloat16.
-        sorted_indices: [M] int32, as moe_permute made them.
-        grad_permuted_probs: [M] float32, float16 or bfloat16.
-        routing_map: [T, E] bool, int8 or uint8; packed grad_permuted_probs need it.
-        num_experts: E.
-        num_tokens: T.
-        drop_and_pad: as in the forward call.
-        zero_pad: as in the forward call.
-        out: arrays to write to, instead of new ones; None in it leaves grad_probs out.
 
     >>> import numpy as np, switchyard
     >>> grad_rows = np.array([[1, 1], [2, -1], [3, -3], [4, -5], [5, -7], [6, -9], [7, -11], [8, -13]], np.float32)

@@ -5,15 +5,7 @@ from .._row_formats import groups, has_scales, moved_scale_type, token_type
 
 
 class MoePermuteIds(NamedTuple, Generic[A]):
-    """Results of :func:`moe_permute_ids`.
-
-    permuted_tokens: [M, H]: token rows in the order of their ids.
-    sorted_indices: [T*K] int32: the row of each slot, among all of them.
-    permuted_probs: [M]: the weight of each row; None without probs.
-    expert_counts: [E] int64: slots that name each expert; None without num_experts.
-    expert_offsets: [E+1] int64: first row of each expert, and the end; None without num_experts.
-    permuted_scales: [M, G]: scales of the rows, with row_format; else None.
-    """
+    """Results of :func:`moe_permute_ids`."""
 
     permuted_tokens: A
     sorted_indices: A
@@ -64,19 +56,10 @@ def moe_permute_ids(
     be any numbers. Slots are put in stable ascending order of their ids.
 
     Args:
-        tokens: [T, H], any type of 1, 2, 4 or 8 bytes.
-        ids: [T, K] int32 or int64.
-        probs: [T, K] float32, float16 or bfloat16: weights, permuted with the rows.
-        num_out_tokens: rows that are kept: 0 all, N > 0 the first N, N < 0 all but the last -N.
-        num_experts: E: ids must be 0 or more and below it, and counts and offsets are returned; 0: any ids.
-        window: write rows ``row_begin`` to ``row_end`` only, for a rank that owns some of the experts.
-        row_begin: with window: the first row that is written.
-        row_end: with window: the end of the rows that are written.
         allow_missing: ids -1 and E mean no expert: such a slot has no row, and its sorted_indices is -1. Rows without a
             slot are at the end and zero.
         row_format: make 8-bit codes of the rows on the way, with scales: a format of :func:`quantize_rows`. Rows are
             then float32, float16 or bfloat16, and have no gradient.
-        out: arrays to write to, instead of new ones; None in it leaves an optional output out.
 
     >>> import numpy as np, switchyard
     >>> tokens = np.array([[10], [20], [30]], np.float32)

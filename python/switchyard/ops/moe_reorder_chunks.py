@@ -4,12 +4,7 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeReorderChunks(NamedTuple, Generic[A]):
-    """Results of :func:`moe_reorder_chunks`.
-
-    reordered_rows: As rows: grouped by expert, with inverse by rank; zero from the sum of counts on.
-    reordered_extra: As extra; None without.
-    expert_offsets: [E+1] int64: first row of each expert in the order by expert, and the end.
-    """
+    """Results of :func:`moe_reorder_chunks`."""
 
     reordered_rows: A
     reordered_extra: A | None
@@ -35,13 +30,6 @@ def moe_reorder_chunks(
     Received rows are grouped by the rank they came from, inside that by expert. Both directions take the same counts,
     and one undoes the other. Rows from the sum of the counts on are zero in a new array and keep their values
     in ``out``.
-
-    Args:
-        rows: [N, ...], any type of whole bytes.
-        counts: [R, E] int32 or int64: rows of each expert from each rank.
-        extra: [N, ...], moved like the rows: probabilities, scales.
-        inverse: from experts back to ranks.
-        out: arrays to write to, instead of new ones; None in it leaves expert_offsets out.
 
     >>> import numpy as np, switchyard
     >>> counts = np.array([[2, 0, 1], [1, 2, 1]], np.int32)

@@ -36,17 +36,8 @@ def moe_unpermute(
     rounded once to the type of the rows. A weight of exactly 0 adds nothing, and a token without rows is 0.
 
     Args:
-        permuted_tokens: [M, H] float32, float16 or bfloat16; with row_format codes.
-        sorted_indices: [M] int32, as moe_permute made them.
-        routing_map: [T, E] bool, int8 or uint8; packed probs need it.
-        probs: [T, E] float32, float16 or bfloat16; without them every weight is 1.
-        permuted_scales: [M, G], with row_format: scales of the rows.
-        num_tokens: T, if neither probs nor routing_map are given.
-        drop_and_pad: the rows come from moe_permute with ``drop_and_pad``.
-        zero_pad: with drop_and_pad: rows of index -1 belong to no token.
         row_format: the rows are 8-bit codes of this format of :func:`quantize_rows`; their float32 numbers are added,
             and have no gradient.
-        out: [T, H], an array to write to, instead of a new one.
 
     Returns:
         [T, H], of the type of ``permuted_tokens``; with row_format bfloat16, float32 in libraries without it, or the

@@ -4,11 +4,7 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator
 
 
 class MoeUnpermuteGrad(NamedTuple, Generic[A]):
-    """Results of :func:`moe_unpermute_grad`.
-
-    grad_permuted_tokens: [M, H]: the gradient of each row's token, times its weight; 0 for a row without index.
-    grad_probs: [T, E]: the dot product of the token's gradient and its row, 0 off the map; None without probs.
-    """
+    """Results of :func:`moe_unpermute_grad`."""
 
     grad_permuted_tokens: A
     grad_probs: A | None
@@ -33,16 +29,6 @@ def moe_unpermute_grad(
 
     A row gets its token's gradient times its weight; a weight gets the dot product of its token's gradient and its row,
     summed in float32 in a fixed order. Without probs rows are copies.
-
-    Args:
-        grad_tokens: [T, H] float32, float16 or bfloat16.
-        sorted_indices: [M] int32, those of the forward call.
-        permuted_tokens: [M, H], the rows of the forward call, of the type of grad_tokens; probs need them.
-        routing_map: [T, E] bool, int8 or uint8; probs need it.
-        probs: [T, E] float32, float16 or bfloat16: the weights of the forward call.
-        drop_and_pad: as in the forward call.
-        zero_pad: as in the forward call.
-        out: arrays to write to, instead of new ones; None in it leaves grad_probs out.
 
     >>> import numpy as np, switchyard
     >>> grad_tokens = np.array([[1, 0], [0, 1], [1, 1], [2, -1]], np.float32)

@@ -34,23 +34,6 @@ def moe_unpermute_ids(
     The end of an MoE layer in one pass: the sum begins with ``residual``, then ``shared``, and with ``bias`` each row
     has the bias of its expert added before it is weighted. There an index of -1 is a row of zeros.
 
-    Args:
-        permuted_tokens: [M, H] float32, float16 or bfloat16.
-        sorted_indices: [T*K] int32, as moe_permute_ids made them.
-        probs: [T, K] float32, float16 or bfloat16, in slot order; without them every weight is 1.
-        bias: [B, H], of the type of the rows, for example one row for each expert; with bias_ids.
-        bias_ids: [T, K] int32, the row of bias of each slot; -1: none.
-        residual: [T, H], of the type of the rows: added first.
-        shared: [T, H], of the type of the rows, for example the output of a shared expert: added second.
-        num_tokens: T, if probs are not given; 0: every slot is a token of its own.
-        row_begin: number of the first row of ``permuted_tokens``.
-        num_rows: rows are numbered from 0 to num_rows - 1, as E*C of experts with a capacity; 0: T*K.
-        by_choice: sorted_indices has the first slot of all tokens, then the second.
-        out: [T, H], an array to write to, instead of a new one.
-
-    Returns:
-        [T, H], of the type of ``permuted_tokens``.
-
     >>> import numpy as np, switchyard
     >>> rows = np.array([[10], [30], [20], [10], [20], [30]], np.float32)
     >>> sorted_indices = np.array([3, 0, 2, 4, 1, 5], np.int32)

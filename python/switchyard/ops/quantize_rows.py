@@ -53,7 +53,6 @@ def quantize_rows(
             of a column of rows together, where R is the number of rows T rounded up to a multiple of 4; "swizzle",
             [ceil(T/128), ceil(G/4), 512], the tiles that tensor cores read, for the formats of e8m0. Bytes that
             belong to no scale are 0.
-        out: arrays to write to, instead of new ones; codes may be of the 8-bit float type, too.
 
     >>> import numpy as np, switchyard
     >>> rows = np.array([[1, -2, 0.3, 0.001]], np.float32)

@@ -8,18 +8,8 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator, Sequence, _
 class Sample(NamedTuple, Generic[A]):
     """Results of :func:`sample`.
 
-    token: [B] int64: the token of each row; empty_token where no token can be picked.
-    kept: [B] int32: candidates with a logit above -inf.
-    row_flags: [B] uint32: 1 NaN seen, 2 +inf seen, 4 no token can be picked; added up.
-    masked_logits: [B, V] float32: logits of the candidates, -inf (with probs_in 0) elsewhere; None unless requested.
-    list_token: [B, V] int64: candidates in their order, 0 after them; None unless requested.
-    list_prob: [B, V] float32: their probabilities before top-p and min-p, 0 after them; None unless requested.
-    logprob: [B] float32: log-probability of the token; None unless requested.
     rank: [B] int32: place of the token in the order, from 1; V + 1: it is not in the distribution, 0: an empty row;
         None unless requested.
-    top_token: [B, top_logprobs] int64: the most likely tokens, -1 after them; None unless requested.
-    top_logprob: [B, top_logprobs] float32: their log-probabilities, -inf after them; None unless requested.
-    score_logprob: [B, S] float32: log-probabilities of score_token, -inf for -1; None without score_token.
     """
 
     token: A
@@ -120,40 +110,16 @@ def sample(
     numbers; float64 is rounded to float32.
 
     Args:
-        logits: [B, V] float32, float16 or bfloat16.
-        top_k: keep the first k tokens; 0 or less, or V and more: all.
-        top_p: keep the shortest prefix with a probability of at least p; 1 or more: all.
-        min_p: keep tokens with at least this share of the largest probability.
-        temperature: divides the logits; below 1e-5 the row takes the most likely token.
-        q: [B, V] float32: exponential noise from the caller.
         seed: seeds of draws: an integer from 0 to 2^64 - 1, as offset and stream are; of arrays the bits count.
-        offset: step of the sequence, so that each step draws a new number.
         stream: number of the sequence. Without it 0 where seed has an entry for each row, so that a sequence draws the
             same token alone and in a batch; with one seed for all rows the number of the row, and a sequence that may
             change its row between calls must be given one.
         allow_bits: [B, ceil(V/32)] or [1, ...] int32 or uint32: bit i % 32 of word i / 32 is 1 where token i may be
             picked.
-        override_indptr: [B+1]: where each row's overrides begin, and the end; see :func:`sample_overrides`.
-        override_token: [N] int32 or int64: tokens whose logit is replaced, ascending within a row.
-        override_logit: [N] float32: the new logits.
-        given_token: the row's token, which is then not picked: to score a prompt, or to repeat a result; -1: pick one.
-        score_token: [B, S] int32 or int64: tokens to score; -1: none.
-        eps: added to the absolute value of q.
         noise: "auto": "q" if q is given, else "cdf" if seed is given, else "none". "race" works as q, with noise
             made from the seed; "cdf" draws one number per row.
-        q_order: whether q is indexed by place in the list of candidates, or by token ("vocab").
-        ties: of tokens that are equal at a cut, keep the lowest numbers, as many as needed ("exact"), or "all".
         logprob: fill ``logprob``, from the input logits ("raw") or after all filters ("final"); the rank, the most
             likely tokens and the scores are of the same distribution.
-        empty_token: token of a row that has no candidate.
-        k_limit: upper limit of top_k; 0: none.
-        probs_in: logits are probabilities already.
-        top_k_guess: a hint that callers of other libraries pass; without effect.
-        top_logprobs: how many of the most likely tokens to return, with their log-probabilities.
-        masked_logits: fill ``masked_logits``.
-        candidates: fill ``list_token`` and ``list_prob``.
-        rank: fill ``rank``.
-        out: arrays to write to, instead of new ones; None in it leaves an output out.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)

@@ -13,15 +13,9 @@ def sample_noise(*, n: int, seed: int = 0, offset: int = 0, stream: int = 0, out
     and stream and ``noise="race"``. The noise of a token does not depend on n.
 
     Args:
-        n: tokens.
-        seed: an integer from 0 to 2^64 - 1.
-        offset: step of the sequence, likewise.
         stream: number of the sequence, likewise; its low 32 bits are used. Without it sample uses 0, or the number of
             the row if one seed is given for several rows.
         out: [n] float32, an array to write to; without it a NumPy array is made.
-
-    Returns:
-        [n] float32.
 
     >>> import numpy as np, switchyard
     >>> switchyard.sample_noise(n=4, seed=12, offset=5, stream=2)

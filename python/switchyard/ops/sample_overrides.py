@@ -6,7 +6,6 @@ from .._declare import A, Any, Array, Generic, NamedTuple, Operator, Sequence, _
 class SampleOverrides(NamedTuple, Generic[A]):
     """Results of :func:`sample_overrides`: arguments of :func:`sample`, by name.
 
-    override_indptr: [rows+1] int64: where each row's overrides begin, and the end.
     override_token: [most] int32: tokens, ascending within a row; 0 past the end.
     override_logit: [most] float32: their logits; 0 past the end.
     """
@@ -83,32 +82,6 @@ def sample_overrides(
 
     With draft_token the rows are those of :func:`sample_verify`, while lists and parameters are of requests: a row's
     output continues with the draft tokens before it.
-
-    Args:
-        logits: [B, V] float32, float16 or bfloat16; the same as for sample. With draft_token [N, V] or [B, R, V].
-        prompt_indptr: [B+1] int64 or int32, with prompt_token.
-        prompt_token: [P] int32 or int64: tokens of the prompts.
-        output_indptr: [B+1], with output_token.
-        output_token: [O]: tokens generated so far.
-        bias_indptr: [B+1], with bias_token and bias.
-        bias_token: [N]: tokens whose logits are biased.
-        bias: [N] float32: what is added; -inf bans a token.
-        repetition_penalty: divides positive logits of tokens of prompt and output, and multiplies others.
-        frequency_penalty: subtracted as often as the output has the token.
-        presence_penalty: subtracted once if the output has it.
-        cu_lens: [B+1] int32 or int64: where the rows of each request begin, and the end; with logits of [N, V].
-        draft_token: [N], [B, R], or [B, R-1] without roots, int32 or int64: the token before each row; -1: no draft.
-        parent: [N] or [B, R] int32 or int64: the row that a draft continues; without it the one before.
-        seq_indptr: [S+1] int32 or int64: where each sequence begins, and the end, with seq_token.
-        seq_token: [Q] int32 or int64: sequences of tokens: the last is biased where the others end the history.
-        seq_row_indptr: [B+1] int32 or int64: the sequences of each row; without it all.
-        seq_bias: [S] float32: what is added; without it -inf, which bans.
-        min_tokens: the stop tokens are banned while the output is shorter.
-        stop_token: [K] int32 or int64: tokens that end a sequence.
-        stop_indptr: [B+1] int32 or int64: those of each row; without it all are for all.
-        history_scope: sequences continue prompt and output ("all"), or the output alone ("output").
-        max_rows: with cu_lens: the most rows of a request.
-        out: arrays to write to, instead of new ones.
 
     >>> import numpy as np, switchyard
     >>> logits = np.array([[0, 1, 2, 3, 2.5, -1]], np.float32)

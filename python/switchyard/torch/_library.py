@@ -421,13 +421,15 @@ def function(plain: F) -> Callable[[Call], F]:
     return lambda body: cast("F", make(plain, body, body.__doc__))
 
 
-def derive(plain: Callable[P, T], returns: type[T], doc: str, run: Call | None = None) -> Callable[P, T]:
+def derive(plain: Callable[P, T], returns: type[T], about: str, run: Call | None = None) -> Callable[P, T]:
     """The function for tensors of a plain one, which runs the operator and does nothing else.
 
-    `run`, in the place of `define`, makes the call of the plain function.
+    `about` is what its docstring says beyond that. `run`, in the place of `define`, makes the call of the function.
     """
     body = run(plain, returns) if run else define(_functions.operator_of(plain), returns)
-    return cast("Callable[P, T]", make(plain, body, inspect.cleandoc(doc)))
+    line, name = (inspect.getdoc(plain) or "").partition("\n")[0].rstrip("."), cast("Any", plain).__name__
+    doc = f"{line}: :func:`switchyard.{name}`, for tensors.\n\n{inspect.cleandoc(about)}"
+    return cast("Callable[P, T]", make(plain, body, doc))
 
 
 def write_nothing(name: str) -> Call:

@@ -18,7 +18,7 @@ from .._sentences import bad
 from ..errors import Error, Status
 from ..ops.kv_ragged import read_end
 from . import _gradients, _library
-from ._library import Given, derive, element_type, function
+from ._library import Given, element_type, function
 
 _None = type(None)
 
@@ -152,30 +152,6 @@ def kv_ragged(given: Given, out: Any, cu_lens: Any, rows: Any, dtype: Any) -> An
     elif not isinstance(rows, (int, torch.SymInt, _None)):
         rows = count("kv_ragged", "rows", rows)
     return _ragged((*given[:-2], rows, element_type("kv_ragged", dtype)), out)
-
-
-kv_translate = derive(
-    switchyard.kv_translate,
-    switchyard.KvTranslate[Tensor],
-    """Look up the rows of selected tokens in a paged cache: :func:`switchyard.kv_translate`.
-
-    >>> import torch, switchyard.torch
-    >>> switchyard.torch.kv_translate(torch.tensor([0, 4, 3]), torch.tensor([0, 2, 1]), block_size=2).slots
-    tensor([0, 2, 5])
-    """,
-)
-
-
-kv_slots = derive(
-    switchyard.kv_slots,
-    Tensor,
-    """Look up the row of every new token in a paged cache: :func:`switchyard.kv_slots`.
-
-    >>> import torch, switchyard.torch
-    >>> switchyard.torch.kv_slots(torch.tensor([0, 4, 3]), block_table=torch.tensor([0, 2, 1]), block_size=2)
-    tensor([0, 2, 5])
-    """,
-)
 
 
 @function(switchyard.kv_scatter)

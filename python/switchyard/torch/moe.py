@@ -23,19 +23,8 @@ from ._library import Given, define, derive, function
 moe_route = derive(
     switchyard.moe_route,
     switchyard.MoeRoute[Tensor],
-    """Pick ``k`` experts for each token from its logits, and compute their weights: :func:`switchyard.moe_route`.
-
-    The weights have no gradient here: a backward pass that reaches them is rejected. To train a router, take ``ids`` or
-    ``routing_map`` from here and the weights from the logits in torch.
-
-    >>> import torch, switchyard.torch
-    >>> logits = torch.tensor([[2., 1, 0, -1], [0, 0.5, 3, 2.5]], requires_grad=True)
-    >>> routed = switchyard.torch.moe_route(logits, k=2)
-    >>> routed.ids.tolist()
-    [[0, 1], [2, 3]]
-    >>> probs = torch.where(routed.routing_map, logits.softmax(-1), 0)  # has a gradient
-    >>> bool((probs - routed.probs).abs().max() < 1e-6)
-    True
+    """The weights have no gradient here: a backward pass that reaches them is rejected. To train a router, take
+    ``ids`` or ``routing_map`` from here and the weights from the logits in torch.
     """,
 )
 
@@ -43,28 +32,14 @@ moe_route = derive(
 moe_map_from_ids = derive(
     switchyard.moe_map_from_ids,
     switchyard.MoeMapFromIds[Tensor],
-    """Convert the expert ids of a router to a map and probs: :func:`switchyard.moe_map_from_ids`.
-
-    Gradients go to ``weights``.
-
-    >>> import torch, switchyard.torch
-    >>> switchyard.torch.moe_map_from_ids(torch.tensor([[2, 0]]), torch.tensor([[0.75, 0.25]]), num_experts=3).probs
-    tensor([[0.2500, 0.0000, 0.7500]])
-    """,
+    "Gradients go to ``weights``.",
 )
 
 
 moe_ids_from_map = derive(
     switchyard.moe_ids_from_map,
     switchyard.MoeIdsFromMap[Tensor],
-    """List the experts of every token of a map, and their weights: :func:`switchyard.moe_ids_from_map`.
-
-    Gradients go to ``probs``.
-
-    >>> import torch, switchyard.torch
-    >>> switchyard.torch.moe_ids_from_map(torch.tensor([[True, False, True]]), k=2).ids
-    tensor([[0, 2]], dtype=torch.int32)
-    """,
+    "Gradients go to ``probs``.",
 )
 
 
@@ -78,9 +53,7 @@ _gradients.reject("moe_route", "take ids or routing_map from it, and the weights
 moe_permute = derive(
     switchyard.moe_permute,
     switchyard.MoePermute[Tensor],
-    """Copy each token row to one row per expert it is routed to: :func:`switchyard.moe_permute`.
-
-    Gradients go to ``tokens``, the sum over their rows, and to ``probs``.
+    """Gradients go to ``tokens``, the sum over their rows, and to ``probs``.
 
     >>> import torch, switchyard.torch
     >>> tokens = torch.tensor([[10., 11], [20, 21], [30, 31], [40, 41]], requires_grad=True)
@@ -97,48 +70,9 @@ moe_permute = derive(
 moe_unpermute = derive(
     switchyard.moe_unpermute,
     Tensor,
-    """Return permuted rows to their tokens, weighted and added up: :func:`switchyard.moe_unpermute`.
-
-    Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 gives its row no gradient, because the
+    """Gradients go to ``permuted_tokens`` and ``probs``. A weight of exactly 0 gives its row no gradient, because the
     row is not read. ``sorted_indices`` are those of moe_permute: if others name a row twice, only one of its gradients
     is kept.
-
-    >>> import torch, switchyard.torch
-    >>> routing_map = torch.tensor([[1, 0, 1], [0, 1, 1], [1, 1, 0], [1, 0, 1]], dtype=torch.bool)
-    >>> rows = switchyard.torch.moe_permute(torch.eye(4), routing_map, num_out_tokens=8)
-    >>> probs = (routing_map / 2).requires_grad_()
-    >>> tokens = switchyard.torch.moe_unpermute(rows.permuted_tokens, rows.sorted_indices, routing_map, probs)
-    >>> torch.equal(tokens, torch.eye(4))
-    True
-    >>> tokens.sum().backward()
-    >>> torch.equal(probs.grad, routing_map.float())
-    True
-    """,
-)
-
-moe_permute_grad = derive(
-    switchyard.moe_permute_grad,
-    switchyard.MoePermuteGrad[Tensor],
-    """Compute the gradients of moe_permute: :func:`switchyard.moe_permute_grad`. They have no gradient themselves.
-
-    >>> import torch, switchyard.torch
-    >>> indices = torch.tensor([1, 0], dtype=torch.int32)
-    >>> switchyard.torch.moe_permute_grad(torch.eye(2), indices, num_experts=2, num_tokens=2).grad_tokens
-    tensor([[0., 1.],
-            [1., 0.]])
-    """,
-)
-
-moe_unpermute_grad = derive(
-    switchyard.moe_unpermute_grad,
-    switchyard.MoeUnpermuteGrad[Tensor],
-    """Compute the gradients of moe_unpermute: :func:`switchyard.moe_unpermute_grad`. They have no gradient themselves.
-
-    >>> import torch, switchyard.torch
-    >>> indices = torch.tensor([1, 0], dtype=torch.int32)
-    >>> switchyard.torch.moe_unpermute_grad(torch.eye(2), indices).grad_permuted_tokens
-    tensor([[0., 1.],
-            [1., 0.]])
     """,
 )
 
@@ -146,40 +80,15 @@ moe_unpermute_grad = derive(
 moe_permute_ids = derive(
     switchyard.moe_permute_ids,
     switchyard.MoePermuteIds[Tensor],
-    """Copy each token row to the experts it names: :func:`switchyard.moe_permute_ids`.
-
-    Gradients go to ``tokens``, the sum over the rows that were kept, and to ``probs``.
-
-    >>> import torch, switchyard.torch
-    >>> tokens = torch.tensor([[1.], [2], [3]], requires_grad=True)
-    >>> ids = torch.tensor([[2, 0], [0, 1], [2, 1]])
-    >>> rows = switchyard.torch.moe_permute_ids(tokens, ids, num_out_tokens=4)
-    >>> rows.permuted_tokens[:, 0].tolist()
-    [1.0, 2.0, 2.0, 3.0]
-    >>> rows.permuted_tokens.sum().backward()
-    >>> tokens.grad[:, 0].tolist()
-    [1.0, 2.0, 1.0]
-    """,
+    "Gradients go to ``tokens``, the sum over the rows that were kept, and to ``probs``.",
 )
 
 
 moe_unpermute_ids = derive(
     switchyard.moe_unpermute_ids,
     Tensor,
-    """Return rows permuted by ids to their tokens: :func:`switchyard.moe_unpermute_ids`.
-
-    Gradients go to ``permuted_tokens``, ``probs``, ``bias``, ``residual`` and ``shared``. A weight of exactly 0 gives
-    its row and its bias no gradient, because they are not read.
-
-    >>> import torch, switchyard.torch
-    >>> rows = torch.tensor([[1.], [2], [3], [4]], requires_grad=True)
-    >>> indices = torch.tensor([3, 0, 1, 2], dtype=torch.int32)
-    >>> tokens = switchyard.torch.moe_unpermute_ids(rows, indices, torch.tensor([[0.5, 1], [2, 0]]))
-    >>> tokens[:, 0].tolist()
-    [3.0, 4.0]
-    >>> tokens.sum().backward()
-    >>> rows.grad[:, 0].tolist()
-    [1.0, 2.0, 0.0, 0.5]
+    """Gradients go to ``permuted_tokens``, ``probs``, ``bias``, ``residual`` and ``shared``. A weight of exactly 0
+    gives its row and its bias no gradient, because they are not read.
     """,
 )
 
@@ -203,8 +112,6 @@ for _name in ("moe_permute", "moe_permute_ids"):
     _gradients.take_rule(_name, functools.partial(_begin_permute, _name))
 _gradients.take_rule("moe_unpermute", _begin_unpermute)
 _gradients.take_rule("moe_unpermute_ids", _begin_unpermute_ids)
-_gradients.reject_second("moe_permute_grad")
-_gradients.reject_second("moe_unpermute_grad")
 
 
 # ---- Rows of a rank before and after an exchange ---------------------------------------------------------------------
@@ -212,31 +119,14 @@ _gradients.reject_second("moe_unpermute_grad")
 moe_reorder_chunks = derive(
     switchyard.moe_reorder_chunks,
     switchyard.MoeReorderChunks[Tensor],
-    """Group rows by expert after an exchange, or undo it: :func:`switchyard.moe_reorder_chunks`.
-
-    Gradients go to ``rows`` and ``extra``, by the inverse operation.
-
-    >>> import torch, switchyard.torch
-    >>> rows, counts = torch.arange(4.0), torch.tensor([[1, 1], [1, 1]])
-    >>> switchyard.torch.moe_reorder_chunks(rows, counts).reordered_rows
-    tensor([0., 2., 1., 3.])
-    """,
+    "Gradients go to ``rows`` and ``extra``, by the inverse operation.",
 )
 
 
 local_reduce = derive(
     switchyard.local_reduce,
     Tensor,
-    """Add up each token's rows of the experts of one device: :func:`switchyard.local_reduce`.
-
-    It has no gradient: a backward pass that reaches it is rejected.
-
-    >>> import torch, switchyard.torch
-    >>> rows = torch.tensor([[[1.], [2]], [[10], [20]]])  # two experts, two tokens
-    >>> choices, hosts = torch.tensor([[0, 1], [1, -1]]), torch.ones(2, 1, dtype=torch.uint16)
-    >>> switchyard.torch.local_reduce(rows, choices, hosts)[:, 0].tolist()
-    [11.0, 20.0]
-    """,
+    "It has no gradient: a backward pass that reaches it is rejected.",
 )
 
 
@@ -247,7 +137,6 @@ _gradients.reject("local_reduce", "want input.detach(), or moe_unpermute of the 
 # ---- Tokens in expert slots of fixed capacity ------------------------------------------------------------------------
 
 _dispatch = define(operator_of(switchyard.moe_dispatch), switchyard.MoeDispatch[Tensor])
-gate_gradient = define(operator_of(switchyard.moe_dispatch_grad_gate), Tensor)
 _capacity = define(operator_of(switchyard.moe_capacity), Tensor, writes=False)
 
 
@@ -279,50 +168,13 @@ def moe_dispatch(given: Given, out: Any, input: Tensor, row_format: str | None) 
 moe_combine = derive(
     switchyard.moe_combine,
     Tensor,
-    """Give each sample the sum of its choices' rows, each times its gate: :func:`switchyard.moe_combine`.
-
-    Gradients go to ``expert_out`` and ``gates``. Choices that share a slot are added up there, in float32, choice by
+    """Gradients go to ``expert_out`` and ``gates``. Choices that share a slot are added up there, in float32, choice by
     choice and sample by sample.
-
-    >>> import torch, switchyard.torch
-    >>> indices, locations = torch.tensor([[1, 0, 1], [0, 0, 0]], dtype=torch.int32)
-    >>> rows = torch.tensor([[1.], [2]], requires_grad=True)
-    >>> samples = switchyard.torch.moe_combine(indices, locations, rows, num_experts=2, capacity=1)
-    >>> samples[:, 0].tolist()
-    [2.0, 1.0, 2.0]
-    >>> samples.sum().backward()
-    >>> rows.grad[:, 0].tolist()
-    [1.0, 2.0]
     """,
 )
 
 
 moe_dispatch_grad_data = moe_combine
-
-
-@function(switchyard.moe_dispatch_grad_gate)
-def moe_dispatch_grad_gate(given: Given, out: Any) -> Tensor:
-    """Compute the gradient of gates: :func:`switchyard.moe_dispatch_grad_gate`. It has no gradient itself.
-
-    >>> import torch, switchyard.torch
-    >>> indices, locations = torch.tensor([[0, 0, 0], [1, 0, -1]], dtype=torch.int32)
-    >>> rows, grad = torch.tensor([[1.], [2], [3]]), torch.tensor([[5.], [7]])
-    >>> switchyard.torch.moe_dispatch_grad_gate(indices, locations, rows, grad, num_experts=1, capacity=2)
-    tensor([ 7., 10.,  0.])
-    """
-    return gate_gradient(given, out)
-
-
-moe_locations = derive(
-    switchyard.moe_locations,
-    switchyard.MoeLocations[Tensor],
-    """Give every choice its slot inside the expert it names: :func:`switchyard.moe_locations`.
-
-    >>> import torch, switchyard.torch
-    >>> switchyard.torch.moe_locations(torch.tensor([0, 1, 0], dtype=torch.int32), num_experts=2).locations
-    tensor([0, 0, 1], dtype=torch.int32)
-    """,
-)
 
 
 @function(switchyard.moe_capacity)
@@ -394,4 +246,3 @@ _library.register(
     _fake_row_gradient,
 )
 _gradients.reject_second("moe_combine_grad", "the gradient of moe_combine or moe_unpermute_ids")
-_gradients.reject_second("moe_dispatch_grad_gate")

@@ -21,7 +21,7 @@ from ._library import Given, T, define, derive, direct, shortened
 NUMBERS = (int, float, np.integer, np.floating)
 
 
-def of_rows(plain: Any, returns: type[T]) -> Callable[[Given, Any], T]:
+def _of_rows(plain: Any, returns: type[T]) -> Callable[[Given, Any], T]:
     """Runs an operator with parameters of rows: a tensor with rows, a list, or a number for all rows."""
     operator = operator_of(plain)
     name, run, run_direct = operator.name, define(operator, returns), shortened(operator, False, lambda *_: None)
@@ -57,61 +57,25 @@ def of_rows(plain: Any, returns: type[T]) -> Callable[[Given, Any], T]:
 sample = derive(
     switchyard.sample,
     switchyard.Sample[Tensor],
-    """Pick one token per row: :func:`switchyard.sample`.
-
-    Log-probabilities and masked logits have no gradient: a backward pass that reaches them is rejected. In a compiled
-    graph a seed or an offset that changes from call to call should be a tensor: a Python number becomes a constant.
-
-    >>> import torch, switchyard.torch
-    >>> logits = torch.tensor([[0, 1, 2, 3, 2.5, -1]])
-    >>> switchyard.torch.sample(logits).token
-    tensor([3])
-    >>> switchyard.torch.sample(logits, top_k=4, top_p=0.75, seed=7, candidates=True).kept
-    tensor([2], dtype=torch.int32)
+    """Log-probabilities and masked logits have no gradient: a backward pass that reaches them is rejected. In a
+    compiled graph a seed or an offset that changes from call to call should be a tensor: a number becomes a constant.
     """,
-    of_rows,
+    _of_rows,
 )
 
 sample_verify = derive(
     switchyard.sample_verify,
     switchyard.SampleVerify[Tensor],
-    """Verify draft tokens: :func:`switchyard.sample_verify`.
-
-    Log-probabilities have no gradient: a backward pass that reaches them is rejected.
-
-    >>> import torch, switchyard.torch
-    >>> logits = torch.tensor([[[2.0, 1, 0, -1], [0, 1, 2, 1], [1, 1, 1, 0]]])
-    >>> switchyard.torch.sample_verify(logits, draft_token=torch.tensor([[0, 2]])).token
-    tensor([[0, 2, 0]])
-    """,
-    of_rows,
+    "Log-probabilities have no gradient: a backward pass that reaches them is rejected.",
+    _of_rows,
 )
 
 
 sample_overrides = derive(
     switchyard.sample_overrides,
     switchyard.SampleOverrides[Tensor],
-    """Build the overrides that sample takes, from penalties and biases: :func:`switchyard.sample_overrides`.
-
-    >>> import torch, switchyard.torch
-    >>> rows, tokens = torch.tensor([0, 1]), torch.tensor([2])
-    >>> made = switchyard.torch.sample_overrides(torch.ones(1, 4), rows, tokens, repetition_penalty=2.0)
-    >>> made.override_token.tolist(), made.override_logit.tolist()
-    ([2], [0.5])
-    """,
-    of_rows,
-)
-
-
-sample_noise = derive(
-    switchyard.sample_noise,
-    Tensor,
-    """Make the exponential noise of sample with noise "race": :func:`switchyard.sample_noise`, as a tensor.
-
-    >>> import torch, switchyard.torch
-    >>> switchyard.torch.sample_noise(n=1000, seed=7).mean().round(decimals=1)
-    tensor(1.)
-    """,
+    "There is no gradient.",
+    _of_rows,
 )
 
 

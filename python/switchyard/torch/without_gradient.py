@@ -9,17 +9,19 @@ from torch import Tensor
 
 from .. import _without_gradient
 from .._functions import operator_of
+from . import _gradients
 from ._library import derive
 
 
 def _of(plain: Any) -> Any:
     """The function of the same name for tensors."""
     results = operator_of(plain).results
-    line = (inspect.getdoc(plain) or "").partition("\n")[0].rstrip(".")
-    doc = f"{line}: :func:`switchyard.{plain.__name__}`, for tensors. There is no gradient."
-    return derive(plain, Tensor if results is tuple else results, doc)
+    return derive(plain, Tensor if results is tuple else results, "There is no gradient.")
 
 
 for _name in (__all__ := _without_gradient.__all__):
     _listed = getattr(_without_gradient, _name)
     globals()[_name] = _listed if inspect.isclass(_listed) else _of(_listed)
+
+for _name in ("moe_permute_grad", "moe_unpermute_grad", "moe_dispatch_grad_gate"):
+    _gradients.reject_second(_name)

@@ -2,8 +2,6 @@
 functions that are recorded and run, kernels, loops, assemblies, views.
 """
 
-from __future__ import annotations
-
 import collections
 import sys
 from typing import Any
@@ -21,26 +19,6 @@ def rows(count: int, width: int = 4, dtype: str = "float32") -> np.ndarray:
 
 def i32(*values: int) -> np.ndarray:
     return np.array([values], np.int32)
-
-
-def filled(shape: list[int], dtype: pypto.DataType, values: np.ndarray) -> pypto.Tensor:
-    made = pypto.tensor(shape, dtype, "filled")
-    made[:] = values
-    return made
-
-
-@pytest.mark.parametrize("dtype", [pypto.DT_FP32, pypto.DT_FP16])
-def test_the_documented_call(dtype: pypto.DataType) -> None:
-    param = filled([6, 4], dtype, rows(6))
-    indices = filled([1, 3], pypto.DT_INT32, i32(0, 4, 3))
-    block_table = filled([1, 3], pypto.DT_INT32, i32(0, 2, 1))
-    block_size = 2
-    axis = -2
-    result = pypto.experimental.gather_in_ub(param, indices, block_table, block_size, axis)
-    assert isinstance(result, pypto.Tensor)
-    assert result.dtype == dtype
-    assert result.shape == [3, 4]
-    assert result.numpy().tolist() == [[0, 1, 2, 3], [20, 21, 22, 23], [50, 51, 52, 53]]
 
 
 def test_an_empty_holder_runs_as_documented() -> None:
@@ -106,6 +84,8 @@ def test_valid_shape_of_indices_says_how_many_count() -> None:
     got = experimental.gather_in_ub(pypto.from_numpy(rows(4, 2)), live, i32(0, 1), 2, -2)
     assert got.numpy().tolist() == [[10, 11], [30, 31], [0, 0], [0, 0]]
     assert got.valid_shape == (2, 2)
+    wide = pypto.view(pypto.from_numpy(rows(4, 2)), [4, 3], [0, 0], valid_shape=[4, 2])
+    assert experimental.gather_in_l1(wide, live, i32(0, 1), 2, 3, False, True).shape == [4, 3]
 
 
 def test_valid_shape_of_a_cache_trims_it() -> None:
@@ -417,23 +397,6 @@ def test_a_view_of_the_bits(library: str) -> None:
         pypto.view(whole, dtype=pypto.DT_FP4_E2M1)
     with pytest.raises(pypto.Error, match="view: shape is None"):
         pypto.view(whole)
-
-
-def test_scales_in_a_wider_view() -> None:
-    """Four scales a row, gathered in a tile of eight columns, of which four are valid."""
-    scales = pypto.from_numpy(rows(6, 4))
-    wide = pypto.view(scales, [6, 8], [0, 0], valid_shape=[6, 4])
-    got = experimental.gather_in_ub(wide, i32(0, 4, 3), i32(0, 2, 1), 2, -2)
-    assert got.shape == [3, 8]
-    assert got.valid_shape == (3, 4)
-    assert got.numpy().tolist() == [
-        [0, 1, 2, 3, 0, 0, 0, 0], [20, 21, 22, 23, 0, 0, 0, 0], [50, 51, 52, 53, 0, 0, 0, 0]]  # fmt: skip
-    live = pypto.view(pypto.from_numpy(i32(0, 4)), [1, 4], [0, 0], valid_shape=[1, 2])
-    got = experimental.gather_in_ub(wide, live, i32(0, 2, 1), 2, -2)
-    assert got.shape == [4, 8]
-    assert got.valid_shape == (2, 4)
-    assert got.numpy()[:, 3].tolist() == [3, 23, 0, 0]
-    assert experimental.gather_in_l1(wide, live, i32(0, 2, 1), 2, 6, False, True).shape == [4, 6]
 
 
 def test_results_are_of_the_library_of_the_cache() -> None:

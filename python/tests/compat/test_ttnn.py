@@ -1,7 +1,5 @@
 """compat.ttnn: worked examples through ttnn's calls, mappers and composers, outputs given, and rejections."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from typing import Any

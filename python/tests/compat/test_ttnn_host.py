@@ -1,7 +1,5 @@
 """compat.ttnn around the exchange: device tensors, submeshes, host operators, traces, and objects without effect."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """Meshes over MPI: the same program as one, two and four processes; and what is said where there is no MPI."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -84,13 +82,6 @@ def test_another_mpi_library(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(switchyard.CommError) as raised:
         MpiMesh(comm, 1, 1)
     assert str(raised.value) == f"MpiMesh: mpi4py uses {other} 9.8.7, want {built}, as this package does"
-
-
-def test_no_communicator(monkeypatch: pytest.MonkeyPatch) -> None:
-    built = needs_mpi()
-    pretend(monkeypatch, built.rsplit(" ", 1)[0])
-    with pytest.raises(TypeError, match="MpiMesh: comm is 3, want a communicator of mpi4py"):
-        MpiMesh(3, 1, 1)
 
 
 def test_no_mpi4py(monkeypatch: pytest.MonkeyPatch) -> None:

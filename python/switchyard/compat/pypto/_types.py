@@ -7,43 +7,15 @@ from typing import Any
 
 import numpy as np
 
-
-class DataType(enum.IntEnum):
-    """PyPTO's element types; the numbers are its own."""
-
-    DT_INT4 = 0
-    DT_INT8 = 1
-    DT_INT16 = 2
-    DT_INT32 = 3
-    DT_INT64 = 4
-    DT_FP8 = 5
-    DT_FP16 = 6
-    DT_FP32 = 7
-    DT_BF16 = 8
-    DT_HF4 = 9
-    DT_HF8 = 10
-    DT_UINT8 = 11
-    DT_UINT16 = 12
-    DT_UINT32 = 13
-    DT_UINT64 = 14
-    DT_BOOL = 15
-    DT_DOUBLE = 16
-    DT_FP8E4M3 = 17
-    DT_FP8E5M2 = 18
-    DT_FP8E8M0 = 19
-    DT_FP4_E2M1X2 = 20
-    DT_FP4_E1M2X2 = 21
-    DT_FP4_E2M1 = 22
-    DT_FP4_E1M2 = 23
-    DT_BOTTOM = 24
-
-
-class TileOpFormat(enum.IntEnum):
-    """Memory layout of a tensor; here always in rows."""
-
-    TILEOP_ND = 0
-    TILEOP_NZ = 1
-
+# PyPTO's element types; the numbers are its own.
+DataType = enum.IntEnum(
+    "DataType",
+    "DT_INT4 DT_INT8 DT_INT16 DT_INT32 DT_INT64 DT_FP8 DT_FP16 DT_FP32 DT_BF16 DT_HF4 DT_HF8 DT_UINT8 DT_UINT16 "
+    "DT_UINT32 DT_UINT64 DT_BOOL DT_DOUBLE DT_FP8E4M3 DT_FP8E5M2 DT_FP8E8M0 DT_FP4_E2M1X2 DT_FP4_E1M2X2 "
+    "DT_FP4_E2M1 DT_FP4_E1M2 DT_BOTTOM",
+    start=0,
+)
+TileOpFormat = enum.IntEnum("TileOpFormat", "TILEOP_ND TILEOP_NZ", start=0)  # layout of a tensor; here always in rows
 
 # Types by the names of NumPy, ml_dtypes and PyTorch.
 _INTEGERS = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool".split()
@@ -58,12 +30,7 @@ _BY_NAME = {name: DataType[f"DT_{name.upper()}"] for name in _INTEGERS} | {
 }
 _NAMES = {dtype: name for name, dtype in _BY_NAME.items()}
 # Of no library; the last two are two to a byte.
-_BYTES = (
-    DataType.DT_FP8,
-    DataType.DT_HF8,
-    DataType.DT_FP4_E2M1X2,
-    DataType.DT_FP4_E1M2X2,
-)
+_BYTES = (DataType.DT_FP8, DataType.DT_HF8, DataType.DT_FP4_E2M1X2, DataType.DT_FP4_E1M2X2)
 
 
 def stored_as(dtype: DataType) -> np.dtype[Any] | None:

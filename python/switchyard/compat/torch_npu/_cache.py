@@ -26,7 +26,7 @@ GATHER = {
 GATHER |= {"cache of plane 1": "value_cache", "out of plane 1": "value"}
 
 
-def functional(
+def _functional(
     write: Callable[P, None], copied: Callable[[Tensor], Tensor], *fields: str
 ) -> Callable[P, tuple[Tensor, Tensor]]:
     """A function that writes into copies of two arguments, and returns them."""
@@ -71,7 +71,7 @@ def npu_scatter_pa_kv_cache(
 
 
 npu_scatter_pa_kv_cache_functional = own_words(SCATTER)(
-    functional(npu_scatter_pa_kv_cache, lambda cache: cache.contiguous().clone(), "key_cache", "value_cache")
+    _functional(npu_scatter_pa_kv_cache, lambda cache: cache.contiguous().clone(), "key_cache", "value_cache")
 )
 
 
@@ -107,7 +107,7 @@ def npu_gather_pa_kv_cache(
     )
 
 
-npu_gather_pa_kv_cache_functional = own_words(GATHER)(functional(npu_gather_pa_kv_cache, torch.clone, "key", "value"))
+npu_gather_pa_kv_cache_functional = own_words(GATHER)(_functional(npu_gather_pa_kv_cache, torch.clone, "key", "value"))
 
 
 def _layout(cache_mode: str | None) -> Literal["nhd", "hnd"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from switchyard.mesh import LocalMesh
@@ -10,34 +10,32 @@ from switchyard.mesh import LocalMesh
 from ._words import CoreCoord
 
 
-class MeshShape:
+class MeshShape(tuple[int, ...]):
     """Rows and columns of a mesh: `MeshShape(2, 4)`, `MeshShape((2, 4))`."""
 
-    def __init__(self, *extents: int | Sequence[int]) -> None:
+    def __new__(cls, *extents: int | Sequence[int]) -> MeshShape:
         flat: list[int] = []
         for extent in extents:
             flat += [int(extent)] if isinstance(extent, int) else [int(n) for n in extent]
         if len(flat) != 2 or min(flat) < 1:
             raise ValueError(f"MeshShape: {flat} are no rows and columns, want two numbers of 1 or more")
-        self.rows, self.cols = flat
+        return super().__new__(cls, flat)
+
+    @property
+    def rows(self) -> int:
+        return self[0]
+
+    @property
+    def cols(self) -> int:
+        return self[1]
 
     def mesh_size(self) -> int:
         return self.rows * self.cols
 
-    def __iter__(self) -> Iterator[int]:
-        return iter((self.rows, self.cols))
-
-    def __getitem__(self, axis: int) -> int:
-        return (self.rows, self.cols)[axis]
-
-    def __len__(self) -> int:
-        return 2
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, (MeshShape, tuple, list)) and tuple(self) == tuple(other)
+        return isinstance(other, (tuple, list)) and tuple(self) == tuple(other)
 
-    def __hash__(self) -> int:
-        return hash((self.rows, self.cols))
+    __hash__ = tuple.__hash__
 
     def __repr__(self) -> str:
         return f"MeshShape([{self.rows}, {self.cols}])"

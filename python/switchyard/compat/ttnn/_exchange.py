@@ -15,14 +15,14 @@ from switchyard.mesh import AllToAllCombine, AllToAllDispatch
 from ._device import MeshDevice
 from ._errors import SwitchyardError
 from ._tensor import MeshTensor, _copied
-from ._trace import recorded
+from ._trace import _recorded
 from ._words import BufferType, Layout, MemoryConfig, SubDeviceId, TensorMemoryLayout, Topology
 
 Order = Literal["concat", "flat"]
 Fill = Literal["zero", "keep"]
 
 
-@recorded
+@_recorded
 def all_to_all_dispatch(
     input_tensor: MeshTensor,
     expert_indices_tensor: MeshTensor,
@@ -82,7 +82,7 @@ def all_to_all_dispatch(
     return input_tensor._like(made.tokens, memory_config), input_tensor._like(table, memory_config)
 
 
-@recorded
+@_recorded
 def all_to_all_combine(
     input_tensor: MeshTensor,
     expert_metadata_tensor: MeshTensor,

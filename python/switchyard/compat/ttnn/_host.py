@@ -16,7 +16,7 @@ from switchyard.errors import Status
 
 from ._errors import SwitchyardError
 from ._tensor import MeshTensor, _concat, _converted, _copied, _is_torch
-from ._trace import recorded
+from ._trace import _recorded
 from ._words import DataType, MemoryConfig, Topology
 
 
@@ -61,13 +61,13 @@ def _bad(name: str, field: str, text: str, status: Status = Status.VALUE) -> Swi
     return SwitchyardError(status, f"{name}: {field} {text}")
 
 
-@recorded
+@_recorded
 def reshape(input_tensor: MeshTensor, shape: Sequence[int], *, memory_config: MemoryConfig | None = None) -> MeshTensor:
     """The elements of each device in another shape; one extent may be -1."""
     return _each(input_tensor, lambda array: array.reshape(tuple(shape)), memory_config)
 
 
-@recorded
+@_recorded
 def permute(input_tensor: MeshTensor, dims: Sequence[int], *, memory_config: MemoryConfig | None = None) -> MeshTensor:
     return _each(
         input_tensor,
@@ -76,7 +76,7 @@ def permute(input_tensor: MeshTensor, dims: Sequence[int], *, memory_config: Mem
     )
 
 
-@recorded
+@_recorded
 def repeat(
     input_tensor: MeshTensor, repeat_dims: Sequence[int], *, memory_config: MemoryConfig | None = None
 ) -> MeshTensor:
@@ -93,7 +93,7 @@ def repeat(
     )
 
 
-@recorded
+@_recorded
 def slice(
     input_tensor: MeshTensor,
     starts: Sequence[int],
@@ -114,20 +114,20 @@ def slice(
     return _each(input_tensor, lambda array: array[part], memory_config)
 
 
-@recorded
+@_recorded
 def concat(tensors: Sequence[MeshTensor], dim: int = 0, *, memory_config: MemoryConfig | None = None) -> MeshTensor:
     """Each device's arrays one after the other."""
     parts = zip(*(tensor.shards for tensor in tensors), strict=True)
     return _made(tensors[0], [_concat(part, dim) for part in parts], memory_config)
 
 
-@recorded
+@_recorded
 def typecast(input_tensor: MeshTensor, dtype: DataType, *, memory_config: MemoryConfig | None = None) -> MeshTensor:
     """Elements in another type."""
     return _each(input_tensor, lambda array: _converted(array, dtype, "typecast"), memory_config)
 
 
-@recorded
+@_recorded
 def mul(
     input_tensor_a: MeshTensor, input_tensor_b: MeshTensor | float, *, memory_config: MemoryConfig | None = None
 ) -> MeshTensor:
@@ -150,7 +150,7 @@ def _number(factor: float, array: Any) -> Any:
     raise _bad("mul", "input_tensor_b", f"is {factor} beside {_name(array)}, want an integer", Status.DTYPE)
 
 
-@recorded
+@_recorded
 def sum(
     input_tensor: MeshTensor,
     dim: int | Sequence[int] | None = None,
@@ -181,7 +181,7 @@ def sum(
     return _each(input_tensor, summed, memory_config)
 
 
-@recorded
+@_recorded
 def all_reduce(
     input_tensor: MeshTensor,
     cluster_axis: int | None = None,

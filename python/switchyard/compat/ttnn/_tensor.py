@@ -81,7 +81,7 @@ class MeshTensor:
 Tensor = MeshTensor
 
 
-class Mapper(Protocol):
+class _Mapper(Protocol):
     """Splits a tensor into one part per device of a mesh."""
 
     def __call__(self, array: Any) -> list[Any]: ...
@@ -196,7 +196,7 @@ def from_torch(
     layout: Layout | None = None,
     device: MeshDevice | None = None,
     memory_config: MemoryConfig | None = None,
-    mesh_mapper: Mapper | None = None,
+    mesh_mapper: _Mapper | None = None,
     tile: Any = None,
     pad_value: float = 0.0,
     cq_id: int | None = None,

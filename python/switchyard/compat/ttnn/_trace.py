@@ -12,15 +12,15 @@ from ._device import MeshDevice
 from ._errors import SwitchyardError
 from ._tensor import MeshTensor
 
-P = ParamSpec("P")
-R = TypeVar("R")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
-def recorded(operator: Callable[P, R]) -> Callable[P, R]:
+def _recorded(operator: Callable[_P, _R]) -> Callable[_P, _R]:
     """An operator whose calls are counted by its mesh, and belong to the trace that is captured there."""
 
     @functools.wraps(operator)
-    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         made = operator(*args, **kwargs)
         tensors = list(_tensors((*args, *kwargs.values())))
         program = (operator.__name__, *(tensor.shape for tensor in tensors))

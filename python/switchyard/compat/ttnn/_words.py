@@ -32,19 +32,11 @@ REJECTED = {
 }
 
 
-class Layout(enum.Enum):
-    ROW_MAJOR = 0
-    TILE = 1
-
-
+Layout = enum.Enum("Layout", "ROW_MAJOR TILE", start=0)
 ROW_MAJOR_LAYOUT, TILE_LAYOUT = Layout.ROW_MAJOR, Layout.TILE
 
 
-class Topology(enum.Enum):
-    Linear = 1
-    Ring = 2
-    Mesh = 3
-    Torus = 4
+Topology = enum.Enum("Topology", "Linear Ring Mesh Torus")
 
 
 class TensorMemoryLayout(enum.Enum):
@@ -54,9 +46,7 @@ class TensorMemoryLayout(enum.Enum):
     BLOCK_SHARDED = 4
 
 
-class BufferType(enum.Enum):
-    DRAM = 0
-    L1 = 1
+BufferType = enum.Enum("BufferType", "DRAM L1", start=0)
 
 
 @dataclass(frozen=True)
@@ -81,25 +71,13 @@ class Shape(tuple[int, ...]):
 # ---- Objects of the hardware, which is not simulated: stored, without any effect ----------------------------------
 
 
-class FabricConfig(enum.Enum):
-    DISABLED = 0
-    FABRIC_1D = 1
-    FABRIC_1D_RING = 2
-    FABRIC_2D = 3
-    FABRIC_2D_TORUS_X = 4
-    FABRIC_2D_TORUS_Y = 5
-    FABRIC_2D_TORUS_XY = 6
-
-
-class FabricReliabilityMode(enum.Enum):
-    STRICT_INIT = 0
-    RELAXED_INIT = 1
-    DYNAMIC_RECONFIG = 2
-
-
-class DispatchCoreAxis(enum.Enum):
-    ROW = 0
-    COL = 1
+FabricConfig = enum.Enum(
+    "FabricConfig",
+    "DISABLED FABRIC_1D FABRIC_1D_RING FABRIC_2D FABRIC_2D_TORUS_X FABRIC_2D_TORUS_Y FABRIC_2D_TORUS_XY",
+    start=0,
+)
+FabricReliabilityMode = enum.Enum("FabricReliabilityMode", "STRICT_INIT RELAXED_INIT DYNAMIC_RECONFIG", start=0)
+DispatchCoreAxis = enum.Enum("DispatchCoreAxis", "ROW COL", start=0)
 
 
 @dataclass(frozen=True)

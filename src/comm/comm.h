@@ -66,13 +66,14 @@ struct sy_comm {
     bool compared;               /* all processes are known to have the same options */
     uint64_t sequence;           /* number of the next collective call, the same in all processes */
     struct syi_segment *segment; /* [SYI_MAX_SEGMENTS] */
-    int growing;                 /* the segment that is being opened */
-    enum syi_kind growing_kind;  /* the kind of a stage that is */
-    int n_open;                  /* requests that are not freed */
-    int n_requests;              /* max_inflight, and one for calls without rows */
-    sy_request *requests;        /* [n_requests], see ops/exchange.h */
-    int32_t *statuses;           /* [D], see syi_comm_agree */
-    struct syi_share share;      /* of this process, and the outcome of a step: buffers of a gather */
+    int signs; /* the one in which each process says that it gave up; SYI_NO_SEGMENT: no caller has shared memory */
+    int growing;                /* the segment that is being opened */
+    enum syi_kind growing_kind; /* the kind of a stage that is */
+    int n_open;                 /* requests that are not freed */
+    int n_requests;             /* max_inflight, and one for calls without rows */
+    sy_request *requests;       /* [n_requests], see exchange/exchange.h */
+    int32_t *statuses;          /* [D], see syi_comm_agree */
+    struct syi_share share;     /* of this process, and the outcome of a step: buffers of a gather */
     int32_t outcome;
     struct syi_share *shares; /* [D]; NULL where the transport shares nothing */
     unsigned char *tokens;    /* [D][SY_SHARE_TOKEN_BYTES], likewise */
@@ -109,6 +110,11 @@ sy_status syi_segment_open(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *
 /* Memory of another process is kept until that process closes it. On a device: COMM, TIMEOUT; the memory is then kept. */
 sy_status syi_segment_close(sy_comm *comm, int index);
 void syi_segment_close_all(sy_comm *comm); /* collective; a comm that breaks keeps what it has */
+
+/* This process gives up, so that its program may write over rows that others read in place; whether a process has, asked when its rows
+   have been read. */
+void syi_comm_give_up(sy_comm *comm);
+bool syi_comm_gave_up(const sy_comm *comm, int device);
 
 /* The segment that contains [data, data + bytes), SYI_NO_SEGMENT when none does or it is not shared. */
 int syi_segment_of(const sy_comm *comm, enum syi_kind kind, const void *data, size_t bytes, size_t *offset);
@@ -166,6 +172,12 @@ enum { SYI_HEADER_VERSION = 3, SYI_TEXT_BYTES = 472 };
 /* RAGGED: token counts may differ. LISTS_ON_DEVICE: its device can list rows, which happens if all can. WHOLE: the rows of a combine are
    staged as they are in its input, not only those for others. TABLE_IN_PLACE: its choices are in the segment `slot`, from `routing` on. */
 enum { SYI_RAGGED = 1, SYI_LISTS_ON_DEVICE = 2, SYI_WHOLE = 4, SYI_TABLE_IN_PLACE = 8 };
+
+/* Whether its rows are read in memory of sy_comm_alloc, a window (not MPI's); else in the stage, which is then both segments. */
+static inline bool syi_header_windowed(const struct syi_header *header)
+{
+    return header->window != header->stage;
+}
 
 /* The record of a process when a call is rejected: its sentence, or the arguments of its call. */
 struct syi_notice {

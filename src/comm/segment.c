@@ -5,6 +5,8 @@
  */
 #include "comm/comm.h"
 
+#include <stdatomic.h>
+
 static int free_segment(const sy_comm *comm)
 {
     int i = 0;
@@ -137,13 +139,50 @@ static sy_status open_shared(sy_comm *comm, sy_ctx *ctx, const struct syi_memory
     return st != SY_OK ? st : end(comm) ? SY_OK : SY_ERR_NOMEM;
 }
 
+/* ---- Who gave up -------------------------------------------------------------------------------------- */
+
+/* Written by the process of the device alone. */
+static _Atomic uint32_t *sign_of(const sy_comm *comm, int device)
+{
+    return comm->segment[comm->signs].base[device];
+}
+
+/* Once, before the first memory whose rows others read in place. */
+static sy_status open_signs(sy_comm *comm)
+{
+    if (comm->signs != SYI_NO_SEGMENT)
+        return SY_OK;
+    const sy_status st = open_shared(comm, NULL, NULL, sizeof(_Atomic uint32_t));
+    if (st != SY_OK)
+        return st;
+    comm->signs = comm->growing;
+    atomic_init(sign_of(comm, comm->device), 0);
+    return SY_OK;
+}
+
+void syi_comm_give_up(sy_comm *comm)
+{
+    if (comm->signs == SYI_NO_SEGMENT)
+        return;
+    atomic_store_explicit(sign_of(comm, comm->device), 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* before what the program writes */
+}
+
+bool syi_comm_gave_up(const sy_comm *comm, int device)
+{
+    atomic_thread_fence(memory_order_acquire); /* after the rows */
+    return comm->signs != SYI_NO_SEGMENT &&
+           atomic_load_explicit(sign_of(comm, device), memory_order_relaxed) != 0;
+}
+
 /* ---- Segments ----------------------------------------------------------------------------------------- */
 
 sy_status syi_segment_open(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t bytes,
                            int *index)
 {
     if (comm->sharing[syi_kind_of(memory)].on && !comm->local) {
-        const sy_status st = open_shared(comm, ctx, memory, bytes);
+        sy_status st = open_signs(comm);
+        st = st == SY_OK ? open_shared(comm, ctx, memory, bytes) : st;
         *index = comm->growing;
         if (st != SY_ERR_NOMEM)
             return st;

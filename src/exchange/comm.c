@@ -126,7 +126,8 @@ static sy_status make(sy_comm **comm, const sy_comm *like)
 sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
                                  size_t options_bytes)
 {
-    sy_comm like = {.mesh = mesh, .local = true, .sequence = 1, .sharing = {{.on = true}}};
+    sy_comm like = {
+        .mesh = mesh, .local = true, .sequence = 1, .signs = SYI_NO_SEGMENT, .sharing = {{.on = true}}};
     sy_status st = read_options(comm, options, options_bytes, &like.options);
     if (st == SY_OK)
         st = check_mesh(&like.options, mesh);
@@ -156,7 +157,7 @@ static sy_status check_transport(const sy_comm_options *o, const sy_transport *t
 sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t transport_bytes,
                            const sy_comm_options *options, size_t options_bytes)
 {
-    sy_comm like = {.n_shards = 1, .sequence = 1};
+    sy_comm like = {.n_shards = 1, .sequence = 1, .signs = SYI_NO_SEGMENT};
     sy_status st = read_options(comm, options, options_bytes, &like.options);
     sy_transport *t = &like.transport;
     if (transport != NULL)

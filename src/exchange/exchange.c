@@ -297,7 +297,7 @@ static bool gathers_table(const sy_request *r)
         return !r->x.routed && (!r->way.direct || on_device);
     bool staged = false;
     for (int d = 0; d < r->comm->n_devices; d++)
-        staged = staged || r->agreed.header[d].window == r->agreed.header[d].stage;
+        staged = staged || !syi_header_windowed(&r->agreed.header[d]);
     return r->way.direct && on_device && staged;
 }
 
@@ -575,11 +575,32 @@ static void end_rows(sy_request *r)
         syi_exchange_finish(r, SY_OK);
 }
 
-/* Rows have been read in place: signals that. Where no message followed the headers, only the fence proves that the others have seen
-   them too: a process that gave up waiting may write over its rows. */
+/* A process that has given up waiting while its tensors were read in place here, or before: its program may have written over them. No
+   message would tell, since it may have sent its own before. -1: there is none. */
+static int gave_up(const sy_request *r)
+{
+    for (int d = 0; d < r->comm->n_devices; d++) {
+        const struct syi_header *h = &r->agreed.header[d];
+        if ((syi_header_windowed(h) || (h->flags & SYI_TABLE_IN_PLACE) != 0) && syi_comm_gave_up(r->comm, d))
+            return d;
+    }
+    return -1;
+}
+
+/* Rows have been read in place: signals that. Waits for the others where they may still read tensors of this call; and where a device lists
+   rows, so that a process that stops after its header ends the call of the others too. */
 static sy_status signal_read(sy_request *r)
 {
     const sy_transport *t = &r->comm->transport;
+    const int lost = gave_up(r);
+    if (lost >= 0) {
+        syi_comm_break(r->comm);
+        syi_clear_fault(r->ctx, syi_call_name(r->op));
+        syi_fail(r->ctx, SY_ERR_COMM, "comm",
+                 "is broken: device %d gave up and may have written over its rows, want a new one", lost);
+        syi_exchange_finish(r, SY_ERR_COMM);
+        return SY_OK;
+    }
     const sy_status st = t->gather(t->self, SY_CHANNEL_FENCE, r->x.axis, NULL, 0, NULL, NULL, &r->fence);
     r->fencing = st == SY_OK;
     if (st != SY_OK)

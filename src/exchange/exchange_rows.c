@@ -515,7 +515,7 @@ static bool reaches(const sy_request *r, int device, int segment, uint64_t offse
 static bool readable(const sy_request *r, int device, const struct syi_header *h)
 {
     const struct syi_exchange *x = &r->x;
-    const bool combine = syi_is_combine(x), windowed = h->window != h->stage,
+    const bool combine = syi_is_combine(x), windowed = syi_header_windowed(h),
                in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0;
     const int64_t whole = (h->flags & SYI_WHOLE) != 0 ? (int64_t)h->capacity : 0;
     const size_t staged = in_place ? 0 : stage_bytes(r, combine ? whole : (int64_t)h->tokens, windowed);
@@ -577,7 +577,7 @@ void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *ro
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->agreed.header[device];
     const size_t tokens = h->tokens;
-    const bool windowed = h->window != h->stage, in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0,
+    const bool windowed = syi_header_windowed(h), in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0,
                staged = !windowed || !(x->routed || in_place);
     unsigned char *at = staged ? stage_slot(r, device, h) : NULL;
     *table = x->routed  ? NULL
@@ -613,7 +613,7 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->agreed.header[device];
-    if (h->window != h->stage) {
+    if (syi_header_windowed(h)) {
         syi_exchange_sources_of(r, shard, 0)[position] = windowed_rows(r, device);
         return true;
     }

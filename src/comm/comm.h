@@ -20,13 +20,13 @@ struct syi_block {
 };
 
 /* Kinds of memory that processes of one machine can share, each on its own. */
-enum syi_kind { SYI_IN_CPU, SYI_ON_DEVICE, SYI_KINDS };
+enum syi_kind { SYI_IN_CPU, SYI_ON_GPU, SYI_KINDS };
 
 /* Memory of all processes, or of this one only if nothing is shared. */
 struct syi_segment {
     bool used;
     bool shared;                     /* the parts of all processes can be read here */
-    const struct syi_memory *memory; /* on a device; NULL: in CPU memory */
+    const struct syi_memory *memory; /* on a GPU; NULL: in CPU memory */
     void *handle;                    /* of the transport, or of `memory`; NULL: memory of the allocator */
     void **base;       /* [D] address of each device's part in this process; plain memory: its own only */
     uint64_t *bytes;   /* [D] of each device; plain memory: its own only */
@@ -88,12 +88,12 @@ void syi_block_free(const sy_comm *comm, struct syi_block *block);
 /* ---- Shared memory (segment.c) ------------------------------------------------------------------------ */
 
 /*
- * Memory on a device is that of a context; `memory` is then its table, else NULL. It is mapped by the others as CPU memory is,
+ * Memory on a GPU is that of a context; `memory` is then its table, else NULL. It is mapped by the others as CPU memory is,
  * but must be freed after they have unmapped it: closing such a segment is collective.
  */
 static inline enum syi_kind syi_kind_of(const struct syi_memory *memory)
 {
-    return memory != NULL && memory->on_device ? SYI_ON_DEVICE : SYI_IN_CPU;
+    return memory != NULL && memory->on_gpu ? SYI_ON_GPU : SYI_IN_CPU;
 }
 
 /* SY_OK, or DEVICE: the comm has memory on another CUDA device than the context, or its transport is for one. */
@@ -107,7 +107,7 @@ void syi_comm_bind_device(const sy_ctx *ctx, sy_comm *comm, const struct syi_mem
 sy_status syi_segment_open(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t bytes,
                            int *index);
 
-/* Memory of another process is kept until that process closes it. On a device: COMM, TIMEOUT; the memory is then kept. */
+/* Memory of another process is kept until that process closes it. On a GPU: COMM, TIMEOUT; the memory is then kept. */
 sy_status syi_segment_close(sy_comm *comm, int index);
 void syi_segment_close_all(sy_comm *comm); /* collective; a comm that breaks keeps what it has */
 
@@ -169,9 +169,9 @@ _Static_assert(sizeof(struct syi_header) == 64, "a header is one cache line");
 
 enum { SYI_HEADER_VERSION = 3, SYI_TEXT_BYTES = 472 };
 
-/* RAGGED: token counts may differ. LISTS_ON_DEVICE: its device can list rows, which happens if all can. WHOLE: the rows of a combine are
+/* RAGGED: token counts may differ. LISTS_ON_GPU: its device can list rows, which happens if all can. WHOLE: the rows of a combine are
    staged as they are in its input, not only those for others. TABLE_IN_PLACE: its choices are in the segment `slot`, from `routing` on. */
-enum { SYI_RAGGED = 1, SYI_LISTS_ON_DEVICE = 2, SYI_WHOLE = 4, SYI_TABLE_IN_PLACE = 8 };
+enum { SYI_RAGGED = 1, SYI_LISTS_ON_GPU = 2, SYI_WHOLE = 4, SYI_TABLE_IN_PLACE = 8 };
 
 /* Whether its rows are read in memory of sy_comm_alloc, a window (not MPI's); else in the stage, which is then both segments. */
 static inline bool syi_header_windowed(const struct syi_header *header)

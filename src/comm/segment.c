@@ -1,5 +1,5 @@
 /*
- * Memory that processes of one machine share, in CPU memory by the transport, on a device by its driver. All processes open and close segments in the same order, so a number
+ * Memory that processes of one machine share, in CPU memory by the transport, on a GPU by its driver. All processes open and close segments in the same order, so a number
  * names the same segment in all of them. A step succeeds in all processes or in none: every step that can fail in one
  * is followed by a gather of its outcome.
  */
@@ -96,7 +96,7 @@ static void attach(sy_comm *comm, sy_ctx *ctx)
                                                 : t->attach(t->self, s->handle, comm->tokens, s->base));
 }
 
-/* Some process has mapped memory of another one: on a device that must be freed later. */
+/* Some process has mapped memory of another one: on a GPU that must be freed later. */
 static bool was_attached(const sy_comm *comm)
 {
     for (int d = 0; d < comm->n_devices; d++)
@@ -118,7 +118,7 @@ static bool end(sy_comm *comm)
         comm->transport.settle(comm->transport.self, s->handle);
     s->used = s->shared = shared;
     if (!shared && s->memory != NULL && was_attached(comm)) {
-        comm->sharing[SYI_ON_DEVICE].on = false; /* one process cannot map another's, now or later */
+        comm->sharing[SYI_ON_GPU].on = false; /* one process cannot map another's, now or later */
         s->used = true;
         s->memory->detach(s->handle);
     } else if (!shared) {

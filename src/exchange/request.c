@@ -27,7 +27,7 @@ const char *syi_call_name(uint8_t op)
 
 static bool reached(const sy_request *r, sy_phase phase)
 {
-    return r->now.step == SYI_STEP_DONE || (phase == SY_PHASE_ROUTED && r->now.routed);
+    return r->now.step == SYI_STEP_DONE || (phase == SY_PHASE_ROUTED && r->now.reached_routed);
 }
 
 /* Advances all requests until `until` returns true; fails after the comm's timeout. */

@@ -70,10 +70,10 @@ static sy_status read_hosts(sy_request *request)
     const bool compact = x->mapping.stride == (int64_t)row_bytes || x->n_experts == 1;
     const bool plain = compact && x->n_copies == 1;
     struct syi_rows mapping = x->mapping;
-    if (request->way.runs_on_device && !x->mapping_in_cpu && request->memory->mesh->captures(request->ctx))
+    if (request->way.runs_on_gpu && !x->mapping_in_cpu && request->memory->mesh->captures(request->ctx))
         return syi_fail(request->ctx, SY_ERR_UNSUPPORTED, "expert_mapping",
                         "is on a device, where a capture cannot read it, want CPU memory");
-    sy_status st = request->way.runs_on_device && !x->mapping_in_cpu
+    sy_status st = request->way.runs_on_gpu && !x->mapping_in_cpu
                        ? request->memory->begin(request->ctx, NULL, 0, 0)
                        : SY_OK;
     if (st == SY_OK && !x->mapping_in_cpu)
@@ -97,9 +97,9 @@ static sy_status use_routing(sy_request *request)
     const sy_routing *routing = request->x.routing;
     int ordinal = 0;
     void *stream;
-    if (request->way.runs_on_device)
+    if (request->way.runs_on_gpu)
         request->memory->place(request->ctx, &ordinal, &stream);
-    if (request->way.runs_on_device && routing->device.ordinal != ordinal)
+    if (request->way.runs_on_gpu && routing->device.ordinal != ordinal)
         return syi_fail(request->ctx, SY_ERR_DEVICE, "routing",
                         "was filled by a dispatch on CUDA device %d, want tensors there",
                         routing->device.ordinal);
@@ -112,10 +112,10 @@ sy_status syi_routing_begin(sy_request *request)
     const struct syi_exchange *x = &request->x;
     sy_comm *comm = request->comm;
     sy_routing *r = &request->own;
-    if (x->routed && x->routing->on_device && !request->way.runs_on_device && comm->local)
+    if (x->reuses_routing && x->routing->on_gpu && !request->way.runs_on_gpu && comm->local)
         return syi_fail(request->ctx, SY_ERR_DEVICE, "routing",
                         "was filled by a dispatch on a device, want tensors there");
-    if (x->routed)
+    if (x->reuses_routing)
         return use_routing(request);
     if (r->hosts.n_experts != x->n_experts)
         r->mapping_bytes = 0;
@@ -138,9 +138,9 @@ sy_status syi_routing_begin(sy_request *request)
     if (st != SY_OK || x->rule.replica == SY_A2A_REPLICA_ALL)
         return st;
     syi_a2a_read_replicas(&r->replicas, &r->hosts, comm->mesh, x->axis);
-    if (!request->way.runs_on_device || syi_exchange_runs_on_device(request, r))
+    if (!request->way.runs_on_gpu || syi_exchange_runs_on_gpu(request, r))
         return SY_OK;
-    request->way.runs_on_device = false; /* too many replicas for the device */
+    request->way.runs_on_gpu = false; /* too many replicas for the device */
     const sy_status begun = request->memory->begin(request->ctx, NULL, 0, 0);
     return begun == SY_OK ? SY_OK : syi_fail_backend(request->ctx, begun, "expert_mapping");
 }
@@ -180,10 +180,10 @@ struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2
     const int device = syi_device_at(comm->mesh, group->axis, group->index, position);
     if (comm->local)
         return request->shard[device].indices;
-    const bool on_device = request->memory->on_device; /* tables are then gathered in CPU memory */
-    if (device == comm->device && !on_device)
+    const bool on_gpu = request->memory->on_gpu; /* tables are then gathered in CPU memory */
+    if (device == comm->device && !on_gpu)
         return request->shard[0].indices;
-    if (request->way.direct && !on_device) {
+    if (request->way.direct && !on_gpu) {
         const struct syi_header *h = &request->agreed.header[device];
         const struct syi_segment *stage = &comm->segment[h->stage];
         return (struct syi_rows){(unsigned char *)stage->base[device] + h->slot * stage->slot_bytes,
@@ -250,7 +250,7 @@ sy_status syi_routing_fetch(sy_ctx *ctx, sy_routing *routing)
 {
     const struct syi_device_routing *device = &routing->device;
     const struct syi_token_order *order = &routing->group[0].order;
-    if (!routing->on_device || routing->fetched)
+    if (!routing->on_gpu || routing->fetched)
         return SY_OK;
     const struct syi_a2a_plan plan = syi_exchange_plan(routing);
     sy_status st = SY_OK;
@@ -270,7 +270,7 @@ bool syi_routing_awaited(const sy_routing *routing)
     const sy_comm *comm = routing->comm;
     for (int i = 0; i < comm->n_requests; i++) {
         const sy_request *r = &comm->requests[i];
-        if (r->open && !r->now.routed && !r->x.routed && r->x.routing == routing)
+        if (r->open && !r->now.reached_routed && !r->x.reuses_routing && r->x.routing == routing)
             return true;
     }
     return false;
@@ -279,7 +279,7 @@ bool syi_routing_awaited(const sy_routing *routing)
 bool syi_routing_busy(const sy_request *request)
 {
     const sy_comm *comm = request->comm;
-    const sy_routing *to = request->x.routed ? NULL : request->x.routing;
+    const sy_routing *to = request->x.reuses_routing ? NULL : request->x.routing;
     for (int i = 0; to != NULL && i < comm->n_requests; i++) {
         const sy_request *o = &comm->requests[i];
         if (o != request && o->open && o->now.step != SYI_STEP_DONE && o->by == to &&
@@ -292,16 +292,16 @@ bool syi_routing_busy(const sy_request *request)
 void syi_routing_give(sy_request *request)
 {
     sy_routing *to = request->x.routing;
-    if (to == NULL || request->x.routed)
+    if (to == NULL || request->x.reuses_routing)
         return;
     const sy_routing before = *to, made = request->own;
     *to = made;
     request->own = before;
-    if (!request->way.by_device) {
+    if (!request->way.by_gpu) {
         to->device = before.device;
         request->own.device = made.device;
     }
-    to->on_device = request->way.runs_on_device || request->way.by_device;
+    to->on_gpu = request->way.runs_on_gpu || request->way.by_gpu;
     to->fetched = false;
     to->filled = true;
     to->epoch = request->sequence;

@@ -298,7 +298,7 @@ static void take_shard(struct syi_call *call, const DLTensor *const *all, int sh
 }
 
 /* Everything that must be equal in all processes, in one number. */
-static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, bool on_device)
+static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, bool on_gpu)
 {
     int64_t words[24] = {(int64_t)comm->options_hash,
                          x->axis,
@@ -315,7 +315,7 @@ static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, b
                          x->n_planes,
                          (int64_t)x->elem_types,
                          x->num_links,
-                         x->routed + 2 * on_device};
+                         x->reuses_routing + 2 * on_gpu};
     for (int p = 0; p < x->n_planes; p++)
         words[16 + p] = (int64_t)x->row_bytes[p];
     words[20] = (int64_t)x->rule.replica;
@@ -338,8 +338,8 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
                                   .params = comm->options_hash};
     if (status != SY_OK)
         return;
-    const bool on_device = request->memory->on_device;
-    header->params ^= on_device; /* also unchecked: it decides how rows move */
+    const bool on_gpu = request->memory->on_gpu;
+    header->params ^= on_gpu; /* also unchecked: it decides how rows move */
     header->axis = (uint8_t)x->axis;
     header->flags = x->ragged ? SYI_RAGGED : 0;
     header->tokens = (uint32_t)shard->n_tokens;
@@ -347,36 +347,36 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
     header->table = (uint32_t)shard->table;
     if (!comm->local && comm->options.check == SY_CHECK_NONE)
         return;
-    header->params = hash_params(comm, x, on_device);
-    header->mapping = x->routed ? 0 : request->own.hosts.hash;
-    header->routing = x->routed ? x->routing->epoch : shard->table_hash;
+    header->params = hash_params(comm, x, on_gpu);
+    header->mapping = x->reuses_routing ? 0 : request->own.hosts.hash;
+    header->routing = x->reuses_routing ? x->routing->epoch : shard->table_hash;
 }
 
-/* Tensors on a device: faults of earlier calls, whose work has ended on a mesh inside one process. */
+/* Tensors on a GPU: faults of earlier calls, whose work has ended on a mesh inside one process. */
 static sy_status check_memory(struct syi_call *call, sy_request *request, const struct syi_a2a_shard *shard)
 {
     const sy_comm *comm = request->comm;
     const struct syi_exchange *x = &request->x;
-    if (!request->memory->on_device && !comm->local && comm->transport.only_device)
+    if (!request->memory->on_gpu && !comm->local && comm->transport.only_device)
         return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "comm",
                         "is over %s, which moves rows on devices, want tensors on a device",
                         comm->transport.name);
-    if (!request->memory->on_device)
+    if (!request->memory->on_gpu)
         return SY_OK;
     sy_status st = comm->local ? SY_OK : syi_comm_check_device(call->ctx, comm, request->memory);
     if (st != SY_OK || call->query)
         return st;
-    request->way.runs_on_device = syi_exchange_runs_on_device(request, NULL);
-    if (!request->way.runs_on_device)
-        st = request->memory->begin(call->ctx, x->routed ? NULL : &shard->indices,
+    request->way.runs_on_gpu = syi_exchange_runs_on_gpu(request, NULL);
+    if (!request->way.runs_on_gpu)
+        st = request->memory->begin(call->ctx, x->reuses_routing ? NULL : &shard->indices,
                                     !syi_is_combine(x) ? shard->n_tokens : shard->table,
                                     syi_exchange_choice_bytes(x));
-    if (st == SY_OK && !request->way.runs_on_device && comm->local)
+    if (st == SY_OK && !request->way.runs_on_gpu && comm->local)
         st = request->memory->wait(call->ctx);
     return st == SY_OK ? syi_device_poll(call->ctx) : syi_fail_backend(call->ctx, st, call->backend->name);
 }
 
-/* A device's tensors are wrong, and the contents of those before it, which come first, are on a device: they are read here, but for
+/* A device's tensors are wrong, and the contents of those before it, which come first, are on a GPU: they are read here, but for
    a capture. */
 static sy_status read_earlier(struct syi_call *call, sy_request *request, const struct syi_exchange_op *op,
                               const DLTensor *const *all, int n, sy_status found)
@@ -385,10 +385,10 @@ static sy_status read_earlier(struct syi_call *call, sy_request *request, const 
     const sy_fault fault = ctx->fault;
     char error[sizeof ctx->error];
     memcpy(error, ctx->error, sizeof error);
-    if (request->x.routed || request->memory->mesh->captures(ctx) ||
+    if (request->x.reuses_routing || request->memory->mesh->captures(ctx) ||
         request->memory->begin(ctx, NULL, 0, 0) != SY_OK)
         return found;
-    request->way.runs_on_device = false;
+    request->way.runs_on_gpu = false;
     for (int s = 0; s < n; s++) {
         ctx->device = s + 1;
         ctx->found.bad = SYI_GOOD;
@@ -436,7 +436,7 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
             st = check_apart(call, request, s);
         if (st == SY_OK)
             st = syi_describe_found(call->ctx, op->info, op->contents(call, request, &x, shard));
-        if (st != SY_OK && request->way.runs_on_device && s > 0)
+        if (st != SY_OK && request->way.runs_on_gpu && s > 0)
             st = read_earlier(call, request, op, all, s, st);
         fill_header(request, &x, shard, st,
                     request->comm->local ? &request->agreed.header[s] : &request->agreed.mine);
@@ -455,7 +455,7 @@ sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const 
                            sy_request *request)
 {
     struct syi_call call = {.ctx = ctx, .op = op_of(op), .backend = syi_usual_backend};
-    SYI_TRY(op->prepare(&call, args, args_bytes));
+    SYI_TRY(op->copy_args(&call, args, args_bytes));
     return validate_shards(&call, request, op, 0);
 }
 
@@ -467,7 +467,7 @@ sy_status syi_a2a_infer(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
     struct syi_a2a_shard one;
     sy_request request = {.comm = comm, .ctx = ctx, .x.id = (enum syi_op_id)op->info->number, .shard = &one};
     syi_clear_fault(ctx, op->info->name);
-    SYI_TRY(op->prepare(&call, args, args_bytes));
+    SYI_TRY(op->copy_args(&call, args, args_bytes));
     if (comm == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
     SYI_TRY(validate_shards(&call, &request, op, n / op->info->n_tensors));

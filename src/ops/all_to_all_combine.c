@@ -294,7 +294,7 @@ static void fill_shard(struct syi_call *call, const struct syi_coded *coded, str
     x->mapping = syi_rows_of(call, MAPPING);
     x->mapping_in_cpu = syi_in_cpu_memory(call, MAPPING);
     x->routing = (sy_routing *)(uintptr_t)call->args.all_to_all_combine.routing;
-    x->routed = x->routing != NULL;
+    x->reuses_routing = x->routing != NULL;
     shard->from[0] = syi_rows_of(call, INPUT);
     shard->to[0] = syi_rows_of(call, OUTPUT);
     fill_codes(call, coded, x, shard);
@@ -378,11 +378,11 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
     const bool first = shard->device == comm->device;
     if (first)
         SYI_TRY(syi_routing_begin(request));
-    const struct syi_a2a_hosts *hosts = x->routed ? &x->routing->hosts : &request->own.hosts;
+    const struct syi_a2a_hosts *hosts = x->reuses_routing ? &x->routing->hosts : &request->own.hosts;
     if (x->local_reduce && x->rule.replica == SY_A2A_REPLICA_ALL)
         SYI_TRY(syi_a2a_check_single(call->ctx, hosts, comm->mesh, x->axis));
     SYI_TRY(check_local(call, hosts, x, shard));
-    if (x->routed || request->way.runs_on_device)
+    if (x->reuses_routing || request->way.runs_on_gpu)
         return SY_OK;
     const int home = syi_group_of(comm->mesh, x->axis, shard->device);
     const int lead =
@@ -403,7 +403,7 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
                                 x->n_experts, x->strict, request->now.chosen ? request->own.choice : NULL);
 }
 
-static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
+static sy_status copy_args(struct syi_call *call, const void *args, size_t args_bytes)
 {
     SYI_TRY(syi_copy_args(call, args, args_bytes));
     const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
@@ -412,7 +412,13 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
     return SY_OK;
 }
 
-const struct syi_exchange_op syi_exchange_all_to_all_combine = {
-    &syi_op_all_to_all_combine.info, syi_a2a_validate, prepare, check, contents, NULL, NULL, syi_device_poll};
+const struct syi_exchange_op syi_exchange_all_to_all_combine = {&syi_op_all_to_all_combine.info,
+                                                                syi_a2a_validate,
+                                                                copy_args,
+                                                                check,
+                                                                contents,
+                                                                NULL,
+                                                                NULL,
+                                                                syi_device_poll};
 
 SYI_DEFINE_EXCHANGE(all_to_all_combine)

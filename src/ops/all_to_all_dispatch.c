@@ -371,7 +371,7 @@ static void fill_shard(struct syi_call *call, const struct syi_coded *coded, str
     x->mapping = syi_rows_of(call, MAPPING);
     x->mapping_in_cpu = syi_in_cpu_memory(call, MAPPING);
     x->routing = call->args.all_to_all_dispatch.routing;
-    x->routed = call->args.all_to_all_dispatch.reuse_routing;
+    x->reuses_routing = call->args.all_to_all_dispatch.reuse_routing;
 }
 
 static sy_status check(struct syi_call *call, const sy_request *request, struct syi_exchange *x,
@@ -444,16 +444,16 @@ static sy_status contents(struct syi_call *call, sy_request *request, const stru
     const sy_comm *comm = request->comm;
     if (shard->device == comm->device)
         SYI_TRY(syi_routing_begin(request));
-    const struct syi_a2a_hosts *hosts = x->routed ? &x->routing->hosts : &request->own.hosts;
+    const struct syi_a2a_hosts *hosts = x->reuses_routing ? &x->routing->hosts : &request->own.hosts;
     const int64_t n_local = hosts->n_local[shard->device];
     SYI_TRY(syi_check_vector(call, EXPERT_COUNTS, n_local));
     SYI_TRY(syi_check_vector(call, EXPERT_OFFSETS, n_local + 1));
-    if (x->routed || request->way.runs_on_device || (request->memory->on_device && !comm->local))
+    if (x->reuses_routing || request->way.runs_on_gpu || (request->memory->on_gpu && !comm->local))
         return SY_OK;
     return read_choices(call->ctx, request, x, shard);
 }
 
-static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
+static sy_status copy_args(struct syi_call *call, const void *args, size_t args_bytes)
 {
     SYI_TRY(syi_copy_args(call, args, args_bytes));
     const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
@@ -467,7 +467,7 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
 
 const struct syi_exchange_op syi_exchange_all_to_all_dispatch = {&syi_op_all_to_all_dispatch.info,
                                                                  syi_a2a_validate,
-                                                                 prepare,
+                                                                 copy_args,
                                                                  check,
                                                                  contents,
                                                                  choices,

@@ -80,9 +80,8 @@ static bool with_other_options(struct team *team, int device, sy_ctx *ctx, sy_co
 static void options_differ(void **state)
 {
     const struct way *way = *state;
-    for (int kind = 0; kind < (way->transport.shared ? 4 : 3); kind++) {
+    for (int kind = 0; kind < (way->transport.shared ? 4 : 3); kind++)
         run_team(&(struct team){.way = way, .mesh = {1, 2}, .kind = kind, .work = with_other_options});
-    }
 }
 
 /* ---- Barriers of the program -------------------------------------------------------------------------- */
@@ -130,7 +129,7 @@ static void barriers_before_waits(void **state)
 
 struct damage {
     int byte, mask, device;
-    bool windowed, combines, begun;
+    bool windowed, combines;
     const struct mesh_case *of; /* all devices read it */
     void (*seal)(void *header);
     sy_status status[THREADS_MOST];
@@ -145,27 +144,21 @@ static void case_for(struct mesh_case *m, bool ragged)
     assert_true(oracle_a2a_rows(&m->a2a, 0, 1) > 0 && oracle_a2a_rows(&m->a2a, 1, 0) > 0);
 }
 
-/* Makes memory of the comm, for the input if `used`. */
-static bool make_window(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, bool used)
-{
-    const struct mesh_tensor *x = &call->tensors[MESH_INPUT][0];
-    void *memory = NULL;
-    if (sy_comm_alloc(ctx, comm, x->bytes + 64, &memory) != SY_OK)
-        return false;
-    if (used)
-        call->fields[MESH_INPUT][0].data = memcpy(memory, x->mem, x->bytes);
-    return true;
-}
-
 static bool send_damaged(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
                          size_t why_bytes)
 {
     struct damage *d = team->user;
+    void *memory = NULL;
     struct mesh_call *call =
         d->combines ? mesh_combine_new(comm, d->of, NULL) : mesh_dispatch_new(comm, d->of, NULL);
-    /* Reserved, so that the first header names its memory. */
-    bool good =
-        (!d->windowed || make_window(ctx, comm, call, true)) && sy_comm_reserve(ctx, comm, 1 << 16) == SY_OK;
+    const struct mesh_tensor *x = &call->tensors[MESH_INPUT][0];
+    bool good = !d->windowed || sy_comm_alloc(ctx, comm, x->bytes + 64, &memory) == SY_OK;
+    if (memory != NULL) {
+        memcpy(memory, x->mem, x->bytes);
+        call->fields[MESH_INPUT][0].data = memory;
+    }
+    good =
+        sy_comm_reserve(ctx, comm, 1 << 16) == SY_OK && good; /* so that the first header names its memory */
     if (device == d->device)
         threads_damage(team->hub, device, d->byte, d->mask, d->seal);
     const sy_status st = d->status[device] = mesh_call_run(ctx, comm, call);
@@ -247,7 +240,7 @@ TEST(memory_that_is_not_there)
 }
 
 /* Comms that break keep their memory for late messages: it stays reachable from here, so that it is no leak. */
-static sy_comm *broken_comm[5][2];
+static sy_comm *broken_comm[THREADS_MOST];
 
 /* Device 1 stages rows of a combine and then says that they begin where nothing is. Device 0 comes later and finds that out alone. */
 static bool corrupt_starts(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
@@ -256,7 +249,7 @@ static bool corrupt_starts(struct team *team, int device, sy_ctx *ctx, sy_comm *
     struct damage *d = team->user;
     sy_request *request = NULL;
     const int64_t start = INT32_MAX;
-    broken_comm[0][device] = comm;
+    broken_comm[device] = comm;
     struct mesh_call *call = d->call[device] = mesh_combine_new(comm, d->of, NULL);
     bool good = sy_comm_reserve(ctx, comm, 1 << 16) == SY_OK;
     if (device == 0)
@@ -278,57 +271,19 @@ static bool corrupt_starts(struct team *team, int device, sy_ctx *ctx, sy_comm *
     return good;
 }
 
-/* Device 1 gives up waiting, and its program writes over its input: before device 0 begins the call, or after it has sent its header. */
-static bool give_up(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
+TEST(starts_are_damaged)
 {
-    struct damage *d = team->user;
-    const bool window = device == 1 || d->windowed, early = device == 0 && d->begun;
-    sy_request *request = NULL;
-    broken_comm[1 + team->kind][device] = comm;
-    struct mesh_call *call = d->call[device] = mesh_dispatch_new(comm, d->of, NULL);
-    bool good = make_window(ctx, comm, call, window) && sy_comm_reserve(ctx, comm, 1 << 16) == SY_OK &&
-                (!early || mesh_call_start(ctx, comm, call, &request) == SY_OK);
-    pthread_barrier_wait(&d->damaged);
-    if (device == 0)
-        pthread_barrier_wait(&d->damaged);
-    else
-        comm->options.timeout_ms = 1;
-    good = (early || mesh_call_start(ctx, comm, call, &request) == SY_OK) && good;
-    const sy_status st = sy_request_free(request);
-    snprintf(why, why_bytes, "%d: %s: %s", team->kind, sy_status_name(st), sy_ctx_error(ctx));
-    if (device == 0)
-        return good && st == SY_ERR_COMM && strstr(why, "device 1 gave up") != NULL;
-    memset(call->fields[MESH_INPUT][0].data, 0x5A, call->tensors[MESH_INPUT][0].bytes);
-    pthread_barrier_wait(&d->damaged);
-    return good && st == SY_ERR_TIMEOUT;
-}
-
-static void run_broken(struct damage d, struct team team)
-{
+    static const struct way brief = {"shared memory", {.shared = true}, {.timeout_ms = 500}};
     struct mesh_case m;
+    struct damage d = {.device = 1, .of = &m};
+    struct team team = {.way = &brief, .mesh = {1, 2}, .work = corrupt_starts, .user = &d};
     case_for(&m, false);
-    d.of = &m;
-    team.mesh = (sy_mesh){1, 2};
-    team.user = &d;
     pthread_barrier_init(&d.damaged, NULL, 2);
     run_team(&team);
     for (int device = 0; device < 2; device++)
         mesh_call_free(d.call[device]);
     mesh_case_free(&m);
     pthread_barrier_destroy(&d.damaged);
-}
-
-TEST(starts_are_damaged)
-{
-    static const struct way brief = {"shared memory", {.shared = true}, {.timeout_ms = 500}};
-    run_broken((struct damage){.device = 1}, (struct team){.way = &brief, .work = corrupt_starts});
-}
-
-TEST(a_device_gives_up)
-{
-    for (int i = 0; i < 4; i++)
-        run_broken((struct damage){.windowed = i % 2 != 0, .begun = i / 2 != 0},
-                   (struct team){.way = &shared, .kind = i, .work = give_up});
 }
 
 TEST_GROUP(collective)
@@ -345,6 +300,5 @@ TEST_GROUP(collective)
     }
     test_add(&list, "memory_that_is_not_there", memory_that_is_not_there, NULL);
     test_add(&list, "starts_are_damaged", starts_are_damaged, NULL);
-    test_add(&list, "a_device_gives_up", a_device_gives_up, NULL);
     return test_run(&list, "comm_collective");
 }

@@ -66,14 +66,14 @@ struct sy_comm {
     bool compared;               /* all processes are known to have the same options */
     uint64_t sequence;           /* number of the next collective call, the same in all processes */
     struct syi_segment *segment; /* [SYI_MAX_SEGMENTS] */
-    int signs; /* the one in which each process says that it gave up; SYI_NO_SEGMENT: no caller has shared memory */
-    int growing;                /* the segment that is being opened */
-    enum syi_kind growing_kind; /* the kind of a stage that is */
-    int n_open;                 /* requests that are not freed */
-    int n_requests;             /* max_inflight, and one for calls without rows */
-    sy_request *requests;       /* [n_requests], see exchange/exchange.h */
-    int32_t *statuses;          /* [D], see syi_comm_agree */
-    struct syi_share share;     /* of this process, and the outcome of a step: buffers of a gather */
+    int signs;                   /* that in which syi_comm_give_up writes; SYI_NO_SEGMENT: none */
+    int growing;                 /* the segment that is being opened */
+    enum syi_kind growing_kind;  /* the kind of a stage that is */
+    int n_open;                  /* requests that are not freed */
+    int n_requests;              /* max_inflight, and one for calls without rows */
+    sy_request *requests;        /* [n_requests], see exchange/exchange.h */
+    int32_t *statuses;           /* [D], see syi_comm_agree */
+    struct syi_share share;      /* of this process, and the outcome of a step: buffers of a gather */
     int32_t outcome;
     struct syi_share *shares; /* [D]; NULL where the transport shares nothing */
     unsigned char *tokens;    /* [D][SY_SHARE_TOKEN_BYTES], likewise */
@@ -111,8 +111,8 @@ sy_status syi_segment_open(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *
 sy_status syi_segment_close(sy_comm *comm, int index);
 void syi_segment_close_all(sy_comm *comm); /* collective; a comm that breaks keeps what it has */
 
-/* This process gives up, so that its program may write over rows that others read in place; whether a process has, asked when its rows
-   have been read. */
+/* This process gives up, so that its program may write over rows that others read in place. Whether another has: asked when its window
+   has been read. */
 void syi_comm_give_up(sy_comm *comm);
 bool syi_comm_gave_up(const sy_comm *comm, int device);
 
@@ -148,20 +148,19 @@ struct syi_header {
     uint8_t version; /* of this struct */
     uint8_t op;      /* enum syi_op_id or syi_comm_call */
     uint8_t status;  /* sy_status of its own checks */
-    uint8_t slot;    /* of the stage */
+    uint8_t slot;    /* of the stage; or of TABLE_IN_PLACE */
     uint8_t stage;   /* segment of its staged rows */
     uint8_t window;  /* segment that holds its rows; of sy_comm_free: the one to close */
     uint8_t axis;    /* sy_axis of the call */
     uint8_t flags;   /* SYI_RAGGED and others */
     uint64_t sequence;
-    uint64_t params;  /* hash of everything that must be equal in all processes; sealed on the wire */
-    uint64_t mapping; /* hash of the mapping */
-    uint64_t
-        routing; /* hash of the table of choices, or the number of the routing: equal inside a group; or TABLE_IN_PLACE */
-    uint64_t offset;    /* offset of its rows in the window */
-    uint32_t tokens;    /* tokens of the device */
-    uint32_t capacity;  /* rows its tokens tensor holds */
-    uint32_t table;     /* rows of its table of choices */
+    uint64_t params;   /* hash of everything that must be equal in all processes; sealed on the wire */
+    uint64_t mapping;  /* hash of the mapping */
+    uint64_t routing;  /* hash of choices, or number of the routing: equal in a group; or of TABLE_IN_PLACE */
+    uint64_t offset;   /* offset of its rows in the window */
+    uint32_t tokens;   /* tokens of the device */
+    uint32_t capacity; /* rows its tokens tensor holds */
+    uint32_t table;    /* fewest rows of tensors with one for each token of the group */
     uint32_t requested; /* pages it must still copy into the stage before others may read; 0: done. For
                          sy_comm_reserve: pages of a slot */
 };
@@ -169,7 +168,7 @@ _Static_assert(sizeof(struct syi_header) == 64, "a header is one cache line");
 
 enum { SYI_HEADER_VERSION = 3, SYI_TEXT_BYTES = 472 };
 
-/* RAGGED: token counts may differ. LISTS_ON_GPU: its device can list rows, which happens if all can. WHOLE: the rows of a combine are
+/* RAGGED: token counts may differ. LISTS_ON_GPU: its GPU can list rows, which happens if all can. WHOLE: the rows of a combine are
    staged as they are in its input, not only those for others. TABLE_IN_PLACE: its choices are in the segment `slot`, from `routing` on. */
 enum { SYI_RAGGED = 1, SYI_LISTS_ON_GPU = 2, SYI_WHOLE = 4, SYI_TABLE_IN_PLACE = 8 };
 

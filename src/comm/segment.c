@@ -79,7 +79,7 @@ static void begin(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, s
 }
 
 /* It maps the parts of the others, if all have made theirs. */
-static void attach(sy_comm *comm, sy_ctx *ctx)
+void syi_stage_attach(sy_comm *comm, sy_ctx *ctx)
 {
     const sy_transport *t = &comm->transport;
     comm->outcome = SY_ERR_NOMEM;
@@ -133,7 +133,7 @@ static sy_status open_shared(sy_comm *comm, sy_ctx *ctx, const struct syi_memory
     begin(comm, ctx, memory, bytes);
     sy_status st = syi_comm_gather(comm, &comm->share, sizeof comm->share, comm->shares);
     if (st == SY_OK) {
-        attach(comm, ctx);
+        syi_stage_attach(comm, ctx);
         st = syi_comm_gather(comm, &comm->outcome, sizeof comm->outcome, comm->statuses);
     }
     return st != SY_OK ? st : end(comm) ? SY_OK : SY_ERR_NOMEM;
@@ -141,13 +141,7 @@ static sy_status open_shared(sy_comm *comm, sy_ctx *ctx, const struct syi_memory
 
 /* ---- Who gave up -------------------------------------------------------------------------------------- */
 
-/* Written by the process of the device alone. */
-static _Atomic uint32_t *sign_of(const sy_comm *comm, int device)
-{
-    return comm->segment[comm->signs].base[device];
-}
-
-/* Once, before the first memory whose rows others read in place. */
+/* Once, before the first memory whose rows others read in place: a word that each process alone writes. */
 static sy_status open_signs(sy_comm *comm)
 {
     if (comm->signs != SYI_NO_SEGMENT)
@@ -156,7 +150,7 @@ static sy_status open_signs(sy_comm *comm)
     if (st != SY_OK)
         return st;
     comm->signs = comm->growing;
-    atomic_init(sign_of(comm, comm->device), 0);
+    atomic_init((_Atomic uint32_t *)comm->segment[comm->signs].base[comm->device], 0);
     return SY_OK;
 }
 
@@ -164,15 +158,18 @@ void syi_comm_give_up(sy_comm *comm)
 {
     if (comm->signs == SYI_NO_SEGMENT)
         return;
-    atomic_store_explicit(sign_of(comm, comm->device), 1, memory_order_relaxed);
+    _Atomic uint32_t *const sign = comm->segment[comm->signs].base[comm->device];
+    atomic_store_explicit(sign, 1, memory_order_relaxed);
     atomic_thread_fence(memory_order_release); /* before what the program writes */
 }
 
 bool syi_comm_gave_up(const sy_comm *comm, int device)
 {
+    if (comm->signs == SYI_NO_SEGMENT)
+        return false;
+    _Atomic uint32_t *const sign = comm->segment[comm->signs].base[device];
     atomic_thread_fence(memory_order_acquire); /* after the rows */
-    return comm->signs != SYI_NO_SEGMENT &&
-           atomic_load_explicit(sign_of(comm, device), memory_order_relaxed) != 0;
+    return atomic_load_explicit(sign, memory_order_relaxed) != 0;
 }
 
 /* ---- Segments ----------------------------------------------------------------------------------------- */
@@ -278,11 +275,6 @@ void syi_stage_begin(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory
 {
     comm->growing_kind = syi_kind_of(memory);
     begin(comm, ctx, memory, bytes_for(comm, comm->growing_kind, slot_bytes));
-}
-
-void syi_stage_attach(sy_comm *comm, sy_ctx *ctx)
-{
-    attach(comm, ctx);
 }
 
 bool syi_stage_end(sy_comm *comm)

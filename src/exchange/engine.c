@@ -38,14 +38,15 @@ void syi_exchange_finish(sy_request *r, sy_status status)
     r->now.reached_routed = true;
     if (r->ctx->trace == NULL || !syi_call_moves_rows(r))
         return;
-    const sy_trace report = {.op = syi_call_name(r->op),
-                             .isa = r->memory != NULL && r->memory->isa != NULL ? r->memory->isa
-                                                                                : r->ctx->kernels->name,
-                             .status = status,
-                             .threads = syi_usable_threads(r->ctx),
-                             .bytes = status == SY_OK ? r->result.bytes : 0,
-                             .nanoseconds = syi_now() - r->start_ns,
-                             .rows = status == SY_OK ? way_of(r) : NULL};
+    const sy_trace report = {
+        .op = syi_call_name(r->op),
+        .isa = r->memory != NULL && r->memory->isa != NULL ? r->memory->isa : r->ctx->kernels->name,
+        .status = status,
+        .threads = syi_usable_threads(r->ctx),
+        .bytes = status == SY_OK ? r->result.bytes : 0,
+        .nanoseconds = syi_now() - r->start_ns,
+        .rows = status == SY_OK ? way_of(r) : NULL,
+    };
     r->ctx->trace(r->ctx->trace_user, &report);
 }
 
@@ -403,8 +404,7 @@ static sy_status step_header(sy_request *r)
             comm->sequence = r->agreed.header[d].sequence + 1;
     if (r->agreed.verdict.status != SY_OK) {
         enter(r, SYI_STEP_REJECTED);
-        if (syi_exchange_some_list_on_gpu(
-                r)) /* faults of choices come before what processes disagree about */
+        if (syi_exchange_list_on_gpu(r) > 0) /* faults of choices come before what processes disagree about */
             list_in_host(r, (sy_status)r->agreed.mine.status);
         return SY_OK;
     }
@@ -413,7 +413,7 @@ static sy_status step_header(sy_request *r)
         syi_exchange_finish(r, SY_OK);
         return SY_OK;
     }
-    r->way.by_gpu = syi_exchange_all_list_on_gpu(r);
+    r->way.by_gpu = r->way.direct && syi_exchange_list_on_gpu(r) == comm->n_devices;
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
         return reject_damaged(r, damaged);
@@ -425,14 +425,13 @@ static sy_status step_header(sy_request *r)
     }
     if (!r->x.reuses_routing && !r->now.listed)
         syi_routing_order(r);
-    /* Where sharing ended some processes may already have begun this call, and others not. All that it could be, those with the next
-       n_requests numbers, agree again that messages are used. */
+    /* Some processes may have begun this call before sharing ended, others after: so may at most n_requests calls. Then all agree again. */
     const uint64_t lost_at = syi_sharing_of(r)->lost_at;
     if (lost_at > 0 && r->sequence <= lost_at + (uint64_t)comm->n_requests) {
         use_messages(r);
         return SY_OK;
     }
-    if (!r->way.by_gpu && syi_exchange_some_list_on_gpu(r))
+    if (!r->way.by_gpu && syi_exchange_list_on_gpu(r) > 0)
         list_in_host(r, SY_OK);
     else
         enter(r, grow_or_choices(r));
@@ -492,15 +491,18 @@ static sy_status step_publish(sy_request *r)
     return damaged >= 0 ? reject_damaged(r, damaged) : SY_OK;
 }
 
-static sy_status step_fallback(sy_request *r)
+/* All agree once more: after a fallback, or whether rows fit. A verdict of the first headers, which these may not repeat, stays. */
+static sy_status agree_again(sy_request *r)
 {
     if (!r->now.posted)
         return all_older(r, left_control_channel) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
     open_headers(r);
     const struct syi_verdict found = syi_validate_headers(r->comm, r->agreed.header);
-    if (found.status != SY_OK) /* else that of the first headers, which one of these may not repeat, stays */
+    if (found.status != SY_OK || r->now.step == SYI_STEP_FITS)
         r->agreed.verdict = found;
-    enter(r, r->agreed.verdict.status != SY_OK ? SYI_STEP_REJECTED : grow_or_choices(r));
+    enter(r, r->agreed.verdict.status != SY_OK ? SYI_STEP_REJECTED
+             : r->now.step == SYI_STEP_FITS    ? SYI_STEP_ROWS
+                                               : grow_or_choices(r));
     return SY_OK;
 }
 
@@ -547,16 +549,6 @@ static sy_status step_choices(sy_request *r)
     return SY_OK;
 }
 
-static sy_status step_fits(sy_request *r)
-{
-    if (!r->now.posted)
-        return all_older(r, left_control_channel) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
-    open_headers(r);
-    r->agreed.verdict = syi_validate_headers(r->comm, r->agreed.header);
-    enter(r, r->agreed.verdict.status != SY_OK ? SYI_STEP_REJECTED : SYI_STEP_ROWS);
-    return SY_OK;
-}
-
 static void reach_routed(sy_request *r)
 {
     if (!r->way.by_gpu)
@@ -575,8 +567,7 @@ static void end_rows(sy_request *r)
         syi_exchange_finish(r, SY_OK);
 }
 
-/* A process that has given up waiting while its tensors were read in place here, or before: its program may have written over them. No
-   message would tell, since it may have sent its own before. -1: there is none. */
+/* A process that has given up, whose program may have written over tensors that were read in place; all its messages may have come. */
 static int gave_up(const sy_request *r)
 {
     for (int d = 0; d < r->comm->n_devices; d++) {
@@ -587,8 +578,8 @@ static int gave_up(const sy_request *r)
     return -1;
 }
 
-/* Rows have been read in place: signals that. Waits for the others where they may still read tensors of this call; and where a GPU lists
-   rows, so that a process that stops after its header ends the call of the others too. */
+/* Rows have been read in place: signals that. Waits for the others where they may still read tensors of this call; and where GPUs list rows,
+   since no message of the others has followed their headers. */
 static sy_status signal_read(sy_request *r)
 {
     const sy_transport *t = &r->comm->transport;
@@ -701,8 +692,8 @@ static sy_status step_rejected(sy_request *r)
 static sy_status (*const steps[])(sy_request *r) = {
     [SYI_STEP_HEADER] = step_header,       [SYI_STEP_GROW] = step_grow,
     [SYI_STEP_MAPPED] = step_mapped,       [SYI_STEP_PUBLISH] = step_publish,
-    [SYI_STEP_FALLBACK] = step_fallback,   [SYI_STEP_CHOICES] = step_choices,
-    [SYI_STEP_FITS] = step_fits,           [SYI_STEP_ROWS] = step_rows,
+    [SYI_STEP_FALLBACK] = agree_again,     [SYI_STEP_CHOICES] = step_choices,
+    [SYI_STEP_FITS] = agree_again,         [SYI_STEP_ROWS] = step_rows,
     [SYI_STEP_FENCE] = step_fence,         [SYI_STEP_REJECTED] = step_rejected,
     [SYI_STEP_QUEUED] = syi_exchange_poll,
 };

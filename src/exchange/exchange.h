@@ -23,13 +23,12 @@
  *   which breaks the comm.
  * - Nothing is written to an output before all processes agree, and memory that a header names is checked before it is read.
  *
- * Terms: a device is a rank of the mesh, and a tensor "on a device", as in on_gpu and by_gpu, is on a GPU; a window is memory of
- * sy_comm_alloc (no MPI_Win), whose rows are read in place; the stage is shared memory into which other rows are copied, one slot for each
- * request; choices are expert_indices of all tokens, in a table, and metadata is their copy for the caller; a fence (no MPI_Win_fence)
- * ends when all processes have read.
+ * Terms: a device is a rank of the mesh, no GPU; a window is memory of sy_comm_alloc (no MPI_Win), whose rows are read in place; the stage
+ * is shared memory into which other rows are copied, one slot for each request; choices are expert_indices of all tokens, in a table, and
+ * metadata is their copy for the caller; a fence (no MPI_Win_fence) ends when all processes have read.
  *
  * engine.c has the steps, request.c the calls, routing.c routings, exchange_rows.c lists and rows in shared memory, exchange_messages.c
- * rows in messages, exchange_tables.c the other outputs, exchange_counts.c sizes and rejections, exchange_gpu.c what a device runs.
+ * rows in messages, exchange_tables.c the other outputs, exchange_counts.c sizes and rejections, exchange_gpu.c what a GPU runs.
  */
 #ifndef SYI_EXCHANGE_H
 #define SYI_EXCHANGE_H
@@ -102,8 +101,7 @@ struct syi_a2a_shard {
     int device;
     int64_t n_tokens; /* own tokens */
     struct syi_rows from[SY_A2A_MAX_PLANES], to[SY_A2A_MAX_PLANES];
-    struct syi_rows
-        dense; /* where rows become codes: rows of numbers; from[0] and the last of `from` are made of them */
+    struct syi_rows dense;      /* numbers that become codes: from[0] and the last of `from` */
     struct syi_rows indices;    /* dispatch: of its own tokens; combine: of the group's */
     struct syi_rows mask;       /* present [1,T], written [K,N] */
     int64_t table;              /* rows of tensors with one for each token of the group, the fewest */
@@ -146,11 +144,11 @@ struct sy_routing {
 
 /* Steps of a request, in order: see `steps` in engine.c. */
 enum syi_step {
-    SYI_STEP_HEADER,  /* headers are exchanged */
-    SYI_STEP_GROW,    /* the stage is too small in some processes: each makes its part of a larger one */
-    SYI_STEP_MAPPED,  /* whether all have mapped the parts of the others */
-    SYI_STEP_PUBLISH, /* processes that had no stage publish their rows */
-    SYI_STEP_FALLBACK, /* sharing has ended: whether all are ready to use messages; or to list rows in the host */
+    SYI_STEP_HEADER,   /* headers are exchanged */
+    SYI_STEP_GROW,     /* the stage is too small in some processes: each makes its part of a larger one */
+    SYI_STEP_MAPPED,   /* whether all have mapped the parts of the others */
+    SYI_STEP_PUBLISH,  /* processes that had no stage publish their rows */
+    SYI_STEP_FALLBACK, /* sharing has ended: whether all can use messages; or list rows in the host */
     SYI_STEP_CHOICES,  /* those of all tokens are gathered */
     SYI_STEP_FITS,     /* whether all rows fit */
     SYI_STEP_ROWS,     /* the routing is known: rows move */
@@ -180,7 +178,7 @@ struct syi_way {
     bool marked;        /* then: `mark` ends when it has */
     bool direct;        /* between processes: rows are read in place; ends if sharing does */
     bool windowed;      /* its own rows are in memory that others can read; then direct */
-    bool by_gpu;        /* the device lists the rows, in all of them: known from the headers; then direct */
+    bool by_gpu;        /* the GPU lists the rows, in all of them: known from the headers; then direct */
     size_t stage_bytes; /* the data of this process that others read; 0 unless direct */
 };
 
@@ -230,10 +228,9 @@ struct syi_request_lists {
    as they say. */
 struct sy_request {
     sy_comm *comm;
-    int slot;  /* of the stage. Each process chooses it on its own: it identifies no message */
-    bool open; /* until the caller frees it */
-    bool
-        fencing; /* of the last call, also when it is closed: the slot may not be written before the fence ends */
+    int slot;     /* of the stage. Each process chooses it on its own: it identifies no message */
+    bool open;    /* until the caller frees it */
+    bool fencing; /* of the last call, also when it is closed: the slot may not be written before the end */
     sy_transport_ticket fence;
     struct syi_mark mark;     /* kept from call to call, as the next three are */
     struct syi_travel travel; /* of rows on a GPU */
@@ -272,17 +269,17 @@ struct syi_exchange_op {
     const sy_op_info *info;
     /* Validates a call and fills request->x, its shards and its headers. */
     sy_status (*validate)(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
-                          sy_request *request);
+                          sy_request *r);
     /* Copies the arguments, and marks the tensors that this call does not use. */
     sy_status (*copy_args)(struct syi_call *call, const void *args, size_t args_bytes);
     /* Everything about one device that needs no data; fills x and shard. */
-    sy_status (*check)(struct syi_call *call, const sy_request *request, struct syi_exchange *x,
+    sy_status (*check)(struct syi_call *call, const sy_request *r, struct syi_exchange *x,
                        struct syi_a2a_shard *shard);
     /* The data of one device. The first device's makes the routing. */
-    sy_status (*contents)(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
+    sy_status (*contents)(struct syi_call *call, sy_request *r, const struct syi_exchange *x,
                           struct syi_a2a_shard *shard);
     /* Between processes, on a GPU: validates the choices of this process, which `contents` has not read; NULL: there are none. */
-    sy_status (*choices)(sy_ctx *ctx, sy_request *request);
+    sy_status (*choices)(sy_ctx *ctx, sy_request *r);
     /* The sentence of what a device found in those of all processes; NULL likewise. */
     sy_status (*fail_found)(sy_ctx *ctx, const struct syi_found *found);
     /* The fault that a GPU has reported, if any. */
@@ -290,16 +287,16 @@ struct syi_exchange_op {
 };
 
 /* A validated request: completes it in one process, begins it between several. */
-void syi_exchange_begin(sy_request *request, sy_status validated);
+void syi_exchange_begin(sy_request *r, sy_status validated);
 
 /* Advances all open requests of a comm as far as possible. */
 void syi_exchange_progress(sy_comm *comm);
 
 /* Whether the stream of the request's context is being captured: what it queues would not run, so it does not advance. */
-bool syi_exchange_captured(const sy_request *request);
+bool syi_exchange_captured(const sy_request *r);
 
 /* Fails a request that cannot end, and breaks the comm. */
-void syi_exchange_break(sy_request *request, sy_status status);
+void syi_exchange_break(sy_request *r, sy_status status);
 
 const char *syi_call_name(uint8_t op); /* of enum syi_op_id or syi_comm_call */
 
@@ -332,16 +329,13 @@ void syi_exchange_close(sy_comm *comm);
 /* ---- Routing (routing.c) ------------------------------------------------------------------------------ */
 
 /* Allocates the routing of this call and reads the mapping; or uses the given one. */
-sy_status syi_routing_begin(sy_request *request);
-
+sy_status syi_routing_begin(sy_request *r);
 /* The order of every group's tokens, once their numbers are known. */
-void syi_routing_order(sy_request *request);
-
+void syi_routing_order(sy_request *r);
 /* The gathered indices of the tokens of one position. */
-struct syi_rows syi_routing_table(const sy_request *request, const struct syi_a2a_group *group, int position);
-
+struct syi_rows syi_routing_table(const sy_request *r, const struct syi_a2a_group *group, int position);
 /* The choices of all tokens. Once for each request. Fails on a GPU only. */
-sy_status syi_routing_read(sy_request *request);
+sy_status syi_routing_read(sy_request *r);
 
 /* The hosts of what choices name: experts, or pairs where a rule has chosen one host. */
 static inline const struct syi_a2a_hosts *syi_routing_hosts(const sy_routing *routing)
@@ -351,15 +345,12 @@ static inline const struct syi_a2a_hosts *syi_routing_hosts(const sy_routing *ro
 
 /* Choices that are on a GPU only, to CPU memory. A failure leaves its sentence in ctx->backend_error. */
 sy_status syi_routing_fetch(sy_ctx *ctx, sy_routing *routing);
-
 /* Whether an open dispatch will fill it. */
 bool syi_routing_awaited(const sy_routing *routing);
-
 /* Whether an older request still reads the routing that this one fills. */
-bool syi_routing_busy(const sy_request *request);
-
+bool syi_routing_busy(const sy_request *r);
 /* Stores the routing in the caller's. */
-void syi_routing_give(sy_request *request);
+void syi_routing_give(sy_request *r);
 
 int64_t syi_routing_group_tokens(const sy_routing *routing, int device);
 
@@ -414,136 +405,123 @@ static inline bool syi_exchange_max_rows(const struct syi_exchange *x, int64_t n
 /* ---- Counts (exchange_counts.c) ------------------------------------------------------------------------- */
 
 /* Tokens of a device and of its group, once headers have been exchanged. */
-int64_t syi_exchange_tokens_at(const sy_request *request, int device);
-int64_t syi_exchange_group_tokens(const sy_request *request, int device);
-
-/* Checks counts that may differ and are known only from the headers of all processes. */
-struct syi_verdict syi_exchange_validate_counts(const sy_request *request);
-
-/* The sentence about those counts, the same in every process. */
-void syi_exchange_note_counts(sy_request *request, struct syi_notice *notice);
-
+int64_t syi_exchange_tokens_at(const sy_request *r, int device);
+int64_t syi_exchange_group_tokens(const sy_request *r, int device);
+/* Checks counts that may differ and are known only from the headers of all processes; the sentence, the same in every process. */
+struct syi_verdict syi_exchange_validate_counts(const sy_request *r);
+void syi_exchange_note_counts(sy_request *r, struct syi_notice *notice);
 /* expert_rows, before rows are listed: finds a device of this process that has an expert with more, or too few rows in all. */
-sy_status syi_exchange_check_experts(sy_request *request);
-
+sy_status syi_exchange_check_experts(sy_request *r);
+sy_status syi_exchange_fail_experts(sy_request *r, int device, int64_t place, int64_t rows);
 /* Finds a device of this process whose rows do not fit into its outputs; the same for a combine's input in these layouts. */
-sy_status syi_exchange_check_capacity(sy_request *request);
-sy_status syi_exchange_fail_rows(sy_request *request, int device, const char *argument, int64_t found,
+sy_status syi_exchange_check_capacity(sy_request *r);
+sy_status syi_exchange_check_input(sy_request *r);
+sy_status syi_exchange_fail_rows(sy_request *r, int device, const char *argument, int64_t found,
                                  int64_t want);
-sy_status syi_exchange_fail_experts(sy_request *request, int device, int64_t place, int64_t rows);
-sy_status syi_exchange_check_input(sy_request *request);
-
+/* Whether a device may have more rows than fit, so that all processes must agree. */
+bool syi_exchange_may_overflow(const sy_request *r);
 /* For other processes: the error of a context; the arguments of this process's call, if they disagree. */
 void syi_exchange_note_error(const sy_ctx *ctx, struct syi_notice *notice);
-void syi_exchange_describe(const sy_request *request, const struct syi_exchange *x,
+void syi_exchange_describe(const sy_request *r, const struct syi_exchange *x,
                            const struct syi_a2a_shard *shard, struct syi_notice *notice);
-
 /* The sentence of SYI_BAD_TABLES_DIFFER, found on a GPU, in the words of a mesh in CPU memory. */
 sy_status syi_exchange_fail_tables(sy_ctx *ctx, const char *op, const struct syi_found *found);
 
 /* Other calls end when all processes have agreed. */
-static inline bool syi_call_moves_rows(const sy_request *request)
+static inline bool syi_call_moves_rows(const sy_request *r)
 {
-    return request->op == SYI_ALL_TO_ALL_DISPATCH || request->op == SYI_ALL_TO_ALL_COMBINE;
+    return r->op == SYI_ALL_TO_ALL_DISPATCH || r->op == SYI_ALL_TO_ALL_COMBINE;
 }
 
-/* ---- On a GPU (exchange_gpu.c) ------------------------------------------------------------------- */
+/* ---- On a GPU (exchange_gpu.c) -------------------------------------------------------------------------- */
 
-/* Once the first device's arguments are checked; and again, with the routing, when replicas are known. */
-bool syi_exchange_runs_on_gpu(const sy_request *request, const sy_routing *by);
-sy_status syi_exchange_reserve_on_gpu(sy_request *request);
-void syi_exchange_run_on_gpu(sy_request *request); /* queues it */
-sy_status syi_exchange_poll(sy_request *request);  /* the step of a queued request: whether it has ended */
-void syi_exchange_sync(sy_request *request);       /* waits until it has */
-
-/* Between processes: whether this one can list rows there; queues that, and what reads them in place; once that has ended, whether
-   they and the choices are good: the verdict of the request. */
-bool syi_exchange_lists_on_gpu(const sy_request *request);
-sy_status syi_exchange_queue_on_gpu(sy_request *request);
-void syi_exchange_read_counts(sy_request *request);
-
-/* What was queued on a GPU is written, so faults of earlier calls are known; the choices of this process are read, unless its
-   device lists them. */
-sy_status syi_exchange_wait_gpu(sy_request *request, sy_status staged);
-sy_status syi_exchange_read_choices(sy_request *request); /* and validated, by the host */
-bool syi_exchange_some_list_on_gpu(const sy_request *request);
-sy_status
-syi_exchange_check_counts(sy_request *request); /* of a routing a GPU has filled: whether rows fit */
-bool syi_exchange_all_list_on_gpu(const sy_request *request);
-struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing); /* of the dispatch that filled it */
-
+/* In one process. Whether it runs there: when the first device's arguments are checked, and with the routing when replicas are known. */
+bool syi_exchange_runs_on_gpu(const sy_request *r, const sy_routing *by);
+sy_status syi_exchange_reserve_on_gpu(sy_request *r);
+void syi_exchange_run_on_gpu(sy_request *r); /* queues it */
+sy_status syi_exchange_poll(sy_request *r);  /* the step of a queued request: whether it has ended */
+void syi_exchange_sync(sy_request *r);       /* waits until it has */
+/* Between processes. Whether this one can list rows there; how many have said so in their headers. */
+bool syi_exchange_lists_on_gpu(const sy_request *r);
+int syi_exchange_list_on_gpu(const sy_request *r);
+/* Queues that, and what reads the rows in place. */
+sy_status syi_exchange_queue_on_gpu(sy_request *r);
+/* Once it has ended: whether choices are good and rows fit, as the verdict of the request. */
+void syi_exchange_read_counts(sy_request *r);
+/* The same of a routing that a GPU has filled: whether rows fit. */
+sy_status syi_exchange_check_counts(sy_request *r);
+/* What was queued is written, so faults of earlier calls are known; the choices of this process are read, unless its GPU lists them. */
+sy_status syi_exchange_wait_gpu(sy_request *r, sy_status staged);
+/* The host reads and validates them. */
+sy_status syi_exchange_read_choices(sy_request *r);
+/* Of the dispatch that filled a routing. */
+struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing);
 /* Of engine.c: ends a request, with the sentence of the context; or of a GPU that failed after all processes had agreed. */
-void syi_exchange_finish(sy_request *request, sy_status status);
-void syi_exchange_fail_gpu(sy_request *request, sy_status status);
-
+void syi_exchange_finish(sy_request *r, sy_status status);
+void syi_exchange_fail_gpu(sy_request *r, sy_status status);
 /* Bytes that its trace reports, once the rows of its devices are known. */
-void syi_exchange_count_bytes(sy_request *request);
+void syi_exchange_count_bytes(sy_request *r);
 
 /* ---- Rows (exchange_rows.c) --------------------------------------------------------------------------- */
 
-/* In their order: all scratch, so that nothing is allocated later; codes of rows, in one process after its devices agree; the source of
-   every row, once all choices are known; metadata, counts, sources (exchange_tables.c); rows readable for others, on a GPU once they
-   are waited for. The last fails on a GPU only. */
-sy_status syi_exchange_reserve(sy_request *request);
-sy_status syi_exchange_encode(sy_request *request);
-void syi_exchange_lists(sy_request *request);
-void syi_exchange_write_extras(sy_request *request);
-sy_status syi_exchange_stage(sy_request *request);
-
-/* Of a combine: all of its rows are staged, not only those of others. Of a dispatch: choices that others can read where they are; they
-   will be staged after all. */
-void syi_exchange_take_whole(sy_request *request);
-void syi_exchange_take_table(sy_request *request);
-void syi_exchange_leave_table(sy_request *request);
-
+/* All scratch, so that nothing is allocated later. */
+sy_status syi_exchange_reserve(sy_request *r);
+/* Codes of rows; in one process after its devices agree. */
+sy_status syi_exchange_encode(sy_request *r);
+/* The source of every row, once all choices are known. */
+void syi_exchange_lists(sy_request *r);
+/* Metadata, counts, src, masks (exchange_tables.c). */
+void syi_exchange_write_extras(sy_request *r);
+/* Rows readable for others, on a GPU once they are waited for. Fails there only. */
+sy_status syi_exchange_stage(sy_request *r);
+/* A combine stages all of its rows, not only those of others. */
+void syi_exchange_take_whole(sy_request *r);
+/* A dispatch leaves its choices where others can read them; it stages them after all. */
+void syi_exchange_take_table(sy_request *r);
+void syi_exchange_leave_table(sy_request *r);
+/* The slot of the stage that a header names. */
+unsigned char *syi_exchange_slot(const sy_request *r, int device, const struct syi_header *header);
 /* The rows of another process, of a plane each, and where its choices are: memory that its header names. */
-void syi_exchange_tokens_of(const sy_request *request, int device, struct syi_rows *rows,
-                            unsigned char **table);
-
-/* Whether a device may have more rows than fit, so that all processes must agree (exchange_counts.c). */
-bool syi_exchange_may_overflow(const sy_request *request);
+void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *rows, unsigned char **table);
 
 /* How memory of the request's kind is shared. */
-static inline struct syi_sharing *syi_sharing_of(const sy_request *request)
+static inline struct syi_sharing *syi_sharing_of(const sy_request *r)
 {
-    return &request->comm->sharing[syi_kind_of(request->memory)];
+    return &r->comm->sharing[syi_kind_of(r->memory)];
 }
 
 /* The lowest device whose header names memory that does not exist or is too small; -1: none. */
-int syi_exchange_damaged(const sy_request *request);
-
+int syi_exchange_damaged(const sy_request *r);
 /* Where rows that are read in place come from; returns -1, or the device whose memory is invalid. */
-int syi_exchange_find_sources(sy_request *request);
-void syi_exchange_direct(sy_request *request); /* reads them */
-
+int syi_exchange_find_sources(sy_request *r);
+void syi_exchange_direct(sy_request *r); /* reads them */
 /* The sources of a device's rows, [G+1] of a plane. */
-struct syi_rows *syi_exchange_sources_of(const sy_request *request, const struct syi_a2a_shard *shard,
-                                         int plane);
-
-/* Copies or adds the rows of all devices here from their sources. */
-void syi_exchange_move_all(sy_request *request);
-
+struct syi_rows *syi_exchange_sources_of(const sy_request *r, const struct syi_a2a_shard *shard, int plane);
+/* Copies or adds the rows of all devices here from their sources; leaves lists.jobs of a copy behind. */
+void syi_exchange_move_all(sy_request *r);
 /* Lists by peer are made on demand: rows that are read in place need none. */
-void syi_exchange_list_sends(sy_request *request);
-void syi_exchange_list_receives(sy_request *request);
-
+void syi_exchange_list_sends(sy_request *r);
+void syi_exchange_list_receives(sy_request *r);
 /* Of rows on a GPU: picks those for all peers, where each peer's begin unless `starts` is NULL, and returns how many. */
-int64_t syi_exchange_pick_sends(sy_request *request, int64_t *starts);
-
+int64_t syi_exchange_pick_sends(sy_request *r, int64_t *starts);
 /* Rows of a list for the positions before p: this process sends none to itself. */
-int64_t syi_exchange_rows_before(const sy_request *request, const struct syi_a2a_lists *lists, int p);
+int64_t syi_exchange_rows_before(const sy_request *r, const struct syi_a2a_lists *lists, int p);
 
 /* ---- Messages (exchange_messages.c) --------------------------------------------------------------------- */
 
-/* Rows on a GPU: queues what packs them, or what reads them in place, and whether that has ended. Failures of these and of
-   _landed are the device's. */
-sy_status syi_exchange_pack(sy_request *request);
-sy_status syi_exchange_reading(sy_request *request);
-sy_status syi_exchange_packed(sy_request *request, bool *done);
-
-void syi_exchange_pack_choices(sy_request *request);      /* the indices of this process, to be sent */
-sy_status syi_exchange_load_choices(sy_request *request); /* the same, read from the device once more */
-sy_status syi_exchange_post(sy_request *request);         /* sends rows, and receives them */
-sy_status syi_exchange_unpack(sy_request *request);       /* they have arrived */
+/* Rows on a GPU: queues what packs them. Failures of these three and of _unpack are the GPU's. */
+sy_status syi_exchange_pack(sy_request *r);
+/* Queues a mark behind what reads them in place. */
+sy_status syi_exchange_reading(sy_request *r);
+/* Whether either has ended. */
+sy_status syi_exchange_packed(sy_request *r, bool *done);
+/* Packs this process's indices, which were read, to be sent. */
+void syi_exchange_pack_choices(sy_request *r);
+/* Reads and packs them. On the CPU for the first time; on a GPU again: a later call may have used the buffer they were read into. */
+sy_status syi_exchange_load_choices(sy_request *r);
+/* Sends rows, and receives them. */
+sy_status syi_exchange_post(sy_request *r);
+/* They have arrived: moves them to their places. */
+sy_status syi_exchange_unpack(sy_request *r);
 
 #endif

@@ -193,11 +193,13 @@ void syi_exchange_describe(const sy_request *r, const struct syi_exchange *x,
                  syi_call_name(r->op), (unsigned long long)r->sequence);
         return;
     }
-    const struct syi_table_call c = {.number = (int64_t)r->sequence,
-                                     .slots = shard->n_slots,
-                                     .row_bytes = (int64_t)shard->row_bytes,
-                                     .experts = (int)shard->n_experts,
-                                     .axis = (int)x->axis};
+    const struct syi_table_call c = {
+        .number = (int64_t)r->sequence,
+        .slots = shard->n_slots,
+        .row_bytes = (int64_t)shard->row_bytes,
+        .experts = (int)shard->n_experts,
+        .axis = (int)x->axis,
+    };
     describe(notice, shard->device, syi_call_name(r->op), shard->n_tokens, &c,
              r->memory->on_gpu ? r->memory->isa : "CPU memory");
 }

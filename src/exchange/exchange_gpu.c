@@ -90,16 +90,18 @@ sy_status syi_exchange_reserve_on_gpu(sy_request *r)
 /* The tensors of a device of this process. */
 static void fill_shard(const struct syi_a2a_shard *shard, struct syi_a2a_device *to)
 {
-    *to = (struct syi_a2a_device){.indices = shard->indices,
-                                  .metadata = shard->extras.metadata,
-                                  .mask = shard->mask,
-                                  .src = shard->extras.src,
-                                  .weights = shard->weights,
-                                  .expert_counts = shard->extras.expert_counts,
-                                  .expert_offsets = shard->extras.expert_offsets,
-                                  .rows_from = shard->extras.rows_from,
-                                  .rows_to = shard->extras.rows_to,
-                                  .weight_type = shard->weight_type};
+    *to = (struct syi_a2a_device){
+        .indices = shard->indices,
+        .metadata = shard->extras.metadata,
+        .mask = shard->mask,
+        .src = shard->extras.src,
+        .weights = shard->weights,
+        .expert_counts = shard->extras.expert_counts,
+        .expert_offsets = shard->extras.expert_offsets,
+        .rows_from = shard->extras.rows_from,
+        .rows_to = shard->extras.rows_to,
+        .weight_type = shard->weight_type,
+    };
     memcpy(to->from, shard->from, sizeof to->from);
     memcpy(to->to, shard->to, sizeof to->to);
 }
@@ -149,10 +151,9 @@ static int64_t fill_devices(const sy_request *r, struct syi_a2a_device *device)
 /* Queues the exchange. */
 static sy_status queue(sy_request *r)
 {
-    struct syi_arena arena = {r->block.data, 0};
     struct syi_a2a_device *device;
     struct syi_row_count *need;
-    lay_out(r, &arena, &device, &need);
+    lay_out(r, &(struct syi_arena){r->block.data, 0}, &device, &need);
     if (!r->x.reuses_routing)
         syi_routing_order(r);
     struct syi_a2a_plan plan = plan_of(r->comm, &r->x, r->by, fill_devices(r, device), r->sequence);
@@ -175,11 +176,10 @@ static sy_status mark(sy_request *r)
 /* Rows of the outputs, for the trace. Inside a capture those that depend on choices are not known. */
 static void count_rows(sy_request *r)
 {
-    struct syi_arena arena = {r->block.data, 0};
     struct syi_a2a_device *device;
     struct syi_row_count *need;
     const bool known = syi_is_combine(&r->x) || r->x.layout == SY_LAYOUT_PADDED;
-    lay_out(r, &arena, &device, &need);
+    lay_out(r, &(struct syi_arena){r->block.data, 0}, &device, &need);
     if (!known && need == NULL)
         return;
     for (int s = 0; s < r->comm->n_shards; s++) {
@@ -331,12 +331,12 @@ sy_status syi_exchange_read_choices(sy_request *r)
     return st;
 }
 
-bool syi_exchange_some_list_on_gpu(const sy_request *r)
+int syi_exchange_list_on_gpu(const sy_request *r)
 {
-    bool some = false;
+    int n = 0;
     for (int d = 0; d < r->comm->n_devices; d++)
-        some = some || (r->agreed.header[d].flags & SYI_LISTS_ON_GPU) != 0;
-    return some;
+        n += (r->agreed.header[d].flags & SYI_LISTS_ON_GPU) != 0;
+    return n;
 }
 
 sy_status syi_exchange_check_counts(sy_request *r)
@@ -345,14 +345,6 @@ sy_status syi_exchange_check_counts(sy_request *r)
     r->shard[0].out.n_rows = counted ? r->by->need[r->comm->device] : 0;
     const sy_status st = syi_exchange_check_capacity(r);
     return st == SY_OK ? syi_exchange_check_input(r) : st;
-}
-
-bool syi_exchange_all_list_on_gpu(const sy_request *r)
-{
-    bool all = r->way.direct;
-    for (int d = 0; d < r->comm->n_devices; d++)
-        all = all && (r->agreed.header[d].flags & SYI_LISTS_ON_GPU) != 0;
-    return all;
 }
 
 struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing)

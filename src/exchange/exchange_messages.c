@@ -142,16 +142,18 @@ sy_status syi_exchange_post(sy_request *r)
     syi_exchange_list_receives(r);
     for (int p = 0; p < x->n_planes; p++) {
         fill_messages(r, p);
-        sy_transport_exchange exchange = {.axis = x->axis,
-                                          .number = r->sequence * SY_A2A_MAX_PLANES + (uint64_t)p,
-                                          .n_positions = x->n_positions,
-                                          .position = shard->out.position,
-                                          .send = r->lists.send[p],
-                                          .recv = r->lists.recv[p],
-                                          .chunk_bytes = comm->options.chunk_bytes,
-                                          .num_links = x->num_links,
-                                          .topology = x->topology,
-                                          .on_device = on_gpu};
+        sy_transport_exchange exchange = {
+            .axis = x->axis,
+            .number = r->sequence * SY_A2A_MAX_PLANES + (uint64_t)p,
+            .n_positions = x->n_positions,
+            .position = shard->out.position,
+            .send = r->lists.send[p],
+            .recv = r->lists.recv[p],
+            .chunk_bytes = comm->options.chunk_bytes,
+            .num_links = x->num_links,
+            .topology = x->topology,
+            .on_device = on_gpu,
+        };
         if (on_gpu)
             r->memory->place(r->ctx, &exchange.cuda_device, &exchange.stream);
         const sy_status st = comm->transport.exchange(comm->transport.self, &exchange, &r->now.ticket[p]);
@@ -186,7 +188,7 @@ sy_status syi_exchange_unpack(sy_request *r)
         return st;
     if (r->lists.landed[0] != NULL)
         syi_exchange_move_all(r);
-    else if (!syi_is_combine(&r->x) && r->x.layout == SY_LAYOUT_EXPERT)
+    else if (!syi_is_combine(&r->x) && r->x.layout == SY_LAYOUT_EXPERT) /* by the jobs that _post left */
         r->memory->spread(r->ctx, shard->out.group, &r->lists.jobs[0], r->lists.seen);
     if (on_gpu)
         st = r->memory->flush(r->ctx);

@@ -405,7 +405,7 @@ int64_t syi_exchange_rows_before(const sy_request *r, const struct syi_a2a_lists
 
 /* ---- Rows others read --------------------------------------------------------------------------------- */
 
-static unsigned char *stage_slot(const sy_request *r, int device, const struct syi_header *h)
+unsigned char *syi_exchange_slot(const sy_request *r, int device, const struct syi_header *h)
 {
     const struct syi_segment *stage = &r->comm->segment[h->stage];
     return (unsigned char *)stage->base[device] + h->slot * stage->slot_bytes;
@@ -483,7 +483,7 @@ sy_status syi_exchange_stage(sy_request *r)
         memset(r->lists.starts, 0, (size_t)r->x.n_positions * sizeof *r->lists.starts);
     if (r->way.stage_bytes == 0)
         return SY_OK;
-    unsigned char *at = stage_slot(r, r->comm->device, &r->agreed.mine);
+    unsigned char *at = syi_exchange_slot(r, r->comm->device, &r->agreed.mine);
     if (!syi_is_combine(&r->x))
         stage_tokens(r, at);
     else if (r->memory->on_gpu)
@@ -578,7 +578,7 @@ void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *ro
     const size_t tokens = h->tokens;
     const bool windowed = syi_header_windowed(h), in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0,
                staged = !windowed || !(x->reuses_routing || in_place);
-    unsigned char *at = staged ? stage_slot(r, device, h) : NULL;
+    unsigned char *at = staged ? syi_exchange_slot(r, device, h) : NULL;
     *table = x->reuses_routing ? NULL
              : in_place        ? (unsigned char *)r->comm->segment[h->slot].base[device] + h->routing
                                : at;
@@ -616,7 +616,7 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
         syi_exchange_sources_of(r, shard, 0)[position] = windowed_rows(r, device);
         return true;
     }
-    unsigned char *at = stage_slot(r, device, h);
+    unsigned char *at = syi_exchange_slot(r, device, h);
     const size_t starts = starts_bytes(x), capacity = r->comm->segment[h->stage].slot_bytes - starts;
     for (int p = 0; p < x->n_planes; p++)
         syi_exchange_sources_of(r, shard, p)[position] = staged_plane(x, at + starts, p);
@@ -674,17 +674,19 @@ void syi_exchange_move_all(sy_request *r)
     }
     for (int s = 0; s < n; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
-        r->lists.sums[s] = (struct syi_a2a_sum){.n_home = shard->n_tokens,
-                                                .n_slots = x->n_slots,
-                                                .hidden = x->hidden,
-                                                .pick = shard->out.pick,
-                                                .type = x->type,
-                                                .source = syi_exchange_sources_of(r, shard, 0),
-                                                .codes = x->codes,
-                                                .scales = syi_exchange_sources_of(r, shard, x->n_planes - 1),
-                                                .weights = shard->weights,
-                                                .weight_type = shard->weight_type,
-                                                .to = shard->to[0]};
+        r->lists.sums[s] = (struct syi_a2a_sum){
+            .n_home = shard->n_tokens,
+            .n_slots = x->n_slots,
+            .hidden = x->hidden,
+            .pick = shard->out.pick,
+            .type = x->type,
+            .source = syi_exchange_sources_of(r, shard, 0),
+            .codes = x->codes,
+            .scales = syi_exchange_sources_of(r, shard, x->n_planes - 1),
+            .weights = shard->weights,
+            .weight_type = shard->weight_type,
+            .to = shard->to[0],
+        };
     }
     const int threads = r->ctx->threads;
     r->ctx->threads =

@@ -425,7 +425,7 @@ static sy_status step_header(sy_request *r)
     }
     if (!r->x.reuses_routing && !r->now.listed)
         syi_routing_order(r);
-    /* Some processes may have begun this call before sharing ended, others after: so may at most n_requests calls. Then all agree again. */
+    /* Of calls begun around the end of sharing, n_requests at most, some processes did not know it: all agree again. */
     const uint64_t lost_at = syi_sharing_of(r)->lost_at;
     if (lost_at > 0 && r->sequence <= lost_at + (uint64_t)comm->n_requests) {
         use_messages(r);

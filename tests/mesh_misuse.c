@@ -1,7 +1,7 @@
 #include "mesh_misuse.h"
 
 /* What a process does. */
-struct misuse {
+struct attempt {
     sy_ctx *ctx;
     sy_comm *comm;
     bool guilty; /* this process makes the mistake */
@@ -11,34 +11,34 @@ struct misuse {
     char sentence[512];     /* of the mistake, where calls follow it */
 };
 
-static sy_status keep(struct misuse *s, sy_status status)
+static sy_status keep(struct attempt *s, sy_status status)
 {
     snprintf(s->sentence, sizeof s->sentence, "%s", sy_ctx_error(s->ctx));
     return status;
 }
 
-static sy_status dispatch(struct misuse *s, sy_ctx *ctx)
+static sy_status dispatch(struct attempt *s, sy_ctx *ctx)
 {
     return sy_all_to_all_dispatch(ctx, s->comm, &s->call->dispatch);
 }
 
-static sy_status dispatch_one(struct misuse *s)
+static sy_status dispatch_one(struct attempt *s)
 {
     return dispatch(s, s->ctx);
 }
 
-static sy_status no_context(struct misuse *s)
+static sy_status no_context(struct attempt *s)
 {
     return dispatch(s, s->guilty ? NULL : s->ctx);
 }
 
-static sy_status no_arguments(struct misuse *s)
+static sy_status no_arguments(struct attempt *s)
 {
     return sy_all_to_all_dispatch_n(s->ctx, s->comm, s->guilty ? NULL : &s->call->dispatch,
                                     sizeof s->call->dispatch);
 }
 
-static sy_status no_place_for_the_request(struct misuse *s)
+static sy_status no_place_for_the_request(struct attempt *s)
 {
     sy_request *request = NULL;
     const sy_status st =
@@ -47,7 +47,7 @@ static sy_status no_place_for_the_request(struct misuse *s)
 }
 
 /* Requests that the guilty process keeps open during `then`. */
-static sy_status with_open(struct misuse *s, int n, sy_status (*then)(struct misuse *s))
+static sy_status with_open(struct attempt *s, int n, sy_status (*then)(struct attempt *s))
 {
     sy_request *requests[2] = {NULL, NULL};
     struct mesh_call *calls[2];
@@ -66,26 +66,26 @@ static sy_status with_open(struct misuse *s, int n, sy_status (*then)(struct mis
     return st;
 }
 
-static sy_status start_one_more(struct misuse *s)
+static sy_status start_one_more(struct attempt *s)
 {
     sy_request *request = NULL;
     const sy_status st = mesh_call_start(s->ctx, s->comm, s->call, &request);
     return st == SY_OK ? sy_request_free(request) : st;
 }
 
-static sy_status alloc_one(struct misuse *s)
+static sy_status alloc_one(struct attempt *s)
 {
     void *data = NULL;
     const sy_status st = sy_comm_alloc(s->ctx, s->comm, 100, &data);
     return st == SY_OK ? sy_comm_free(s->ctx, s->comm, data) : st;
 }
 
-static sy_status reserve_some(struct misuse *s)
+static sy_status reserve_some(struct attempt *s)
 {
     return sy_comm_reserve(s->ctx, s->comm, 100000);
 }
 
-static sy_status alloc_without_a_place(struct misuse *s)
+static sy_status alloc_without_a_place(struct attempt *s)
 {
     void *data = NULL;
     const sy_status st = sy_comm_alloc(s->ctx, s->comm, 100, s->guilty ? NULL : &data);
@@ -94,19 +94,19 @@ static sy_status alloc_without_a_place(struct misuse *s)
     return st;
 }
 
-static sy_status alloc_without_a_context(struct misuse *s)
+static sy_status alloc_without_a_context(struct attempt *s)
 {
     void *data = NULL;
     return sy_comm_alloc(s->guilty ? NULL : s->ctx, s->comm, 100, &data);
 }
 
-static sy_status reserve_without_a_context(struct misuse *s)
+static sy_status reserve_without_a_context(struct attempt *s)
 {
     return sy_comm_reserve(s->guilty ? NULL : s->ctx, s->comm, 100);
 }
 
 /* Frees one of two pieces, the guilty process something else; then both. */
-static sy_status free_instead(struct misuse *s)
+static sy_status free_instead(struct attempt *s)
 {
     void *data[2] = {NULL, NULL};
     int other = 0;
@@ -120,7 +120,7 @@ static sy_status free_instead(struct misuse *s)
     return freed ? st : SY_ERR_UNSUPPORTED;
 }
 
-static sy_status combine_against_free(struct misuse *s)
+static sy_status combine_against_free(struct attempt *s)
 {
     void *data = NULL;
     if (sy_comm_alloc(s->ctx, s->comm, 100, &data) != SY_OK)
@@ -133,7 +133,7 @@ static sy_status combine_against_free(struct misuse *s)
     return freed == SY_OK ? st : SY_ERR_UNSUPPORTED;
 }
 
-static sy_status reject(struct misuse *s)
+static sy_status reject(struct attempt *s)
 {
     static const struct {
         sy_status status;
@@ -145,7 +145,7 @@ static sy_status reject(struct misuse *s)
 }
 
 /* The guilty process starts the same requests in another order. The second is rejected, too. */
-static sy_status started_in_another_order(struct misuse *s)
+static sy_status started_in_another_order(struct attempt *s)
 {
     struct mesh_call *const home = mesh_combine_new(s->comm, &s->of, NULL), *const calls[] = {s->call, home};
     sy_request *requests[2] = {NULL, NULL};
@@ -161,7 +161,7 @@ static sy_status started_in_another_order(struct misuse *s)
 }
 
 /* The guilty process combines along the routing of an older dispatch. */
-static sy_status combined_along_another_routing(struct misuse *s)
+static sy_status combined_along_another_routing(struct attempt *s)
 {
     sy_routing *routings[2] = {NULL, NULL};
     for (int i = 0; i < 2; i++) {
@@ -289,8 +289,8 @@ struct misuse {
     sy_status first;      /* where device 0 is guilty; 0: the same */
     const char
         *says; /* %d: the guilty device; NULL: of a call that is wrong this device, else that they disagree */
-    sy_status (*act)(struct misuse *s);     /* NULL: the call is made */
-    sy_status (*instead)(struct misuse *s); /* of the guilty process */
+    sy_status (*act)(struct attempt *s);     /* NULL: the call is made */
+    sy_status (*instead)(struct attempt *s); /* of the guilty process */
     int open, what; /* requests during the act, which the guilty process keeps; which act */
 };
 
@@ -466,7 +466,7 @@ bool run_mesh_misuse(sy_ctx *ctx, sy_comm *comm, int number, int guilty, char *s
 {
     const struct misuse *const row = &misuses[number];
     const sy_status want = guilty == 0 && row->first != SY_OK ? row->first : row->want;
-    struct misuse s = {
+    struct attempt s = {
         .ctx = ctx, .comm = comm, .guilty = sy_comm_first_device(comm) == guilty, .what = row->what};
     char says[200], after[300] = "", line[200];
     snprintf(line, sizeof line, "%s %s", s.guilty && row->words != NULL ? row->words : "",
@@ -477,7 +477,7 @@ bool run_mesh_misuse(sy_ctx *ctx, sy_comm *comm, int number, int guilty, char *s
         apply(s.call, &row->edits[i]);
     if (!s.guilty)
         apply(s.call, &row->others);
-    sy_status (*const act)(struct misuse * s) = s.guilty && row->instead != NULL ? row->instead : row->act;
+    sy_status (*const act)(struct attempt * s) = s.guilty && row->instead != NULL ? row->instead : row->act;
     const sy_status status = act == NULL     ? mesh_call_run(ctx, comm, s.call)
                              : row->open > 0 ? with_open(&s, row->open, act)
                                              : act(&s);

@@ -1666,7 +1666,7 @@ typedef enum sy_phase { SY_PHASE_ROUTED = 0, SY_PHASE_DONE = 1 } sy_phase;
 /*
  * sy_<op>_start begins an operation and returns; its request then reaches the phases above. Until DONE its tensors, its
  * context, its routing and its comm must stay valid, inputs unchanged and outputs unread; the structs may be freed.
- * After TIMEOUT or COMM the tensors must stay valid until the process ends: a late message may still be written there.
+ * After TIMEOUT or COMM the tensors must stay valid until the process ends, and those sent in messages unchanged: one may be late.
  * _start fails only where nothing could begin: NULL, STATE (max_inflight requests are open), COMM (the comm is
  * unusable). Every other failure, wrong arguments included, is returned by the waits, with its sentence in the
  * context. Requests may be waited for in any order: every test and wait makes progress on all requests of the comm.

@@ -29,7 +29,8 @@ typedef struct sy_mpi_options {
  * NULL. MPI's errors become SY_ERR_COMM. Error handlers are set on the library's own communicators only. MPICH reports
  * errors of transfers under way to the handler of MPI_COMM_WORLD, which ends the process unless it is
  * MPI_ERRORS_RETURN.
- * Processes of one machine pass rows through shared memory unless options.comm.no_shared.
+ * If all processes of the mesh are on one machine, rows pass through shared memory unless options.comm.no_shared; else every row is a
+ * message, also between two processes of one machine.
  * Returns as sy_comm_create_local, the same in all processes; COMM also where MPI is not initialised, or mpi_comm has
  * not rows*cols processes; MISMATCH where they ask for different meshes. A failure also finalises what init began.
  */

@@ -272,26 +272,28 @@ struct mesh_call *mesh_dispatch_new(const sy_comm *comm, const struct mesh_case 
     for (int i = 0; i < c->shards; i++)
         add_dispatch_shard(c, i);
     sy_all_to_all_dispatch_args *args = &c->dispatch;
-    *args = (sy_all_to_all_dispatch_args){.input = c->fields[MESH_INPUT],
-                                          .expert_indices = c->fields[MESH_INDICES],
-                                          .expert_mapping = c->fields[MESH_MAPPING],
-                                          .num_planes = m->n_planes,
-                                          .cluster_axis = a->axis,
-                                          .output_concat_dim = a->dim,
-                                          .order = a->order,
-                                          .fill = m->fill,
-                                          .layout = a->layout,
-                                          .align = a->align,
-                                          .max_tokens = m->max_tokens,
-                                          .strict_unique = m->strict_unique,
-                                          .num_links = m->num_links,
-                                          .topology = m->topology,
-                                          .memory = m->memory,
-                                          .routing = routing,
-                                          .replica = a->replica,
-                                          .node_size = a->node_size,
-                                          .expert_rows = a->expert_rows,
-                                          .tokens = c->fields[MESH_TOKENS]};
+    *args = (sy_all_to_all_dispatch_args){
+        .input = c->fields[MESH_INPUT],
+        .expert_indices = c->fields[MESH_INDICES],
+        .expert_mapping = c->fields[MESH_MAPPING],
+        .num_planes = m->n_planes,
+        .cluster_axis = a->axis,
+        .output_concat_dim = a->dim,
+        .order = a->order,
+        .fill = m->fill,
+        .layout = a->layout,
+        .align = a->align,
+        .max_tokens = m->max_tokens,
+        .strict_unique = m->strict_unique,
+        .num_links = m->num_links,
+        .topology = m->topology,
+        .memory = m->memory,
+        .routing = routing,
+        .replica = a->replica,
+        .node_size = a->node_size,
+        .expert_rows = a->expert_rows,
+        .tokens = c->fields[MESH_TOKENS],
+    };
     for (int i = 0; i < m->n_planes; i++) {
         args->planes[i] = c->fields[MESH_PLANE + i];
         args->plane_tokens[i] = c->fields[MESH_PLANE_TOKENS + i];
@@ -440,18 +442,20 @@ struct mesh_call *mesh_combine_new(const sy_comm *comm, const struct mesh_case *
     c->combines = true;
     for (int i = 0; i < c->shards; i++)
         add_combine_shard(c, i);
-    c->combine = (sy_all_to_all_combine_args){.input = c->fields[MESH_INPUT],
-                                              .weights = m->weighted ? c->fields[MESH_WEIGHTS] : NULL,
-                                              .local_reduce = m->local_reduce,
-                                              .sum = m->sum,
-                                              .fill = m->fill,
-                                              .strict_unique = m->strict_unique,
-                                              .num_links = m->num_links,
-                                              .topology = m->topology,
-                                              .memory = m->memory,
-                                              .routing = routing,
-                                              .output = c->fields[MESH_TOKENS],
-                                              .written = m->sum || m->without ? NULL : c->fields[MESH_MASK]};
+    c->combine = (sy_all_to_all_combine_args){
+        .input = c->fields[MESH_INPUT],
+        .weights = m->weighted ? c->fields[MESH_WEIGHTS] : NULL,
+        .local_reduce = m->local_reduce,
+        .sum = m->sum,
+        .fill = m->fill,
+        .strict_unique = m->strict_unique,
+        .num_links = m->num_links,
+        .topology = m->topology,
+        .memory = m->memory,
+        .routing = routing,
+        .output = c->fields[MESH_TOKENS],
+        .written = m->sum || m->without ? NULL : c->fields[MESH_MASK],
+    };
     if (m->coded_results) {
         c->combine.row_format = &m->format;
         c->combine.input_scales = c->fields[MESH_PLANE];

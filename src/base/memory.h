@@ -74,7 +74,7 @@ struct syi_a2a_sum {
 struct syi_memory;
 struct syi_mesh_device; /* base/mesh_device.h */
 
-/* Memory of a request through which rows on a device travel in messages: packed ones, and those that arrive. It is kept from
+/* Memory of a request through which rows on a GPU travel in messages: packed ones, and those that arrive. It is kept from
    call to call, and holds no context. */
 struct syi_travel {
     unsigned char *rows; /* on the device */
@@ -90,7 +90,7 @@ struct syi_memory {
         *mesh;       /* whole exchanges of a mesh inside one process; NULL: by the functions below */
     const char *isa; /* of a trace; NULL: that of the context's kernels */
     bool
-        on_device; /* the functions below begin and end queue work; between processes rows are packed, see `travel` */
+        on_gpu; /* the functions below begin and end queue work; between processes rows are packed, see `travel` */
 
     /* Before the first of an exchange. ahead: n rows that will be read, NULL: none; their copy is queued. Failures of this and the
        other functions leave their sentence in ctx->backend_error. */
@@ -110,10 +110,10 @@ struct syi_memory {
     void (*write)(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, bool of_tensor, int64_t n,
                   size_t row_bytes);
 
-    /* Rows to codes and scales in memory of the request; on a device queued at once. */
+    /* Rows to codes and scales in memory of the request; on a GPU queued at once. */
     sy_status (*encode)(sy_ctx *ctx, const struct syi_row_codes_plan *plan);
 
-    /* Copies n rows of a tensor, one after the other. rows NULL: 0, 1, 2, ... On a device they are NULL, and the copy is queued: the
+    /* Copies n rows of a tensor, one after the other. rows NULL: 0, 1, 2, ... On a GPU they are NULL, and the copy is queued: the
        next `wait` returns its failure. */
     void (*pack)(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const int32_t *rows, int64_t n,
                  size_t row_bytes);
@@ -137,7 +137,7 @@ struct syi_memory {
     sy_status (*end)(sy_ctx *ctx);
 
     /*
-     * On a device, between processes; NULL for CPU memory. Several requests of a context may be open, so every step of one
+     * On a GPU, between processes; NULL for CPU memory. Several requests of a context may be open, so every step of one
      * ends with `flush`: end, but faults of other calls of the context do not skip its work, which other processes wait for.
      */
     sy_status (*flush)(sy_ctx *ctx);

@@ -71,6 +71,7 @@ void syi_comm_break(sy_comm *comm)
     if (!comm->broken && comm->transport.stop != NULL)
         comm->transport.stop(comm->transport.self);
     comm->broken = true;
+    syi_comm_give_up(comm);
 }
 
 sy_status syi_comm_gather(sy_comm *comm, const void *mine, size_t bytes, void *all)

@@ -20,13 +20,13 @@ struct syi_block {
 };
 
 /* Kinds of memory that processes of one machine can share, each on its own. */
-enum syi_kind { SYI_IN_CPU, SYI_ON_DEVICE, SYI_KINDS };
+enum syi_kind { SYI_IN_CPU, SYI_ON_GPU, SYI_KINDS };
 
 /* Memory of all processes, or of this one only if nothing is shared. */
 struct syi_segment {
     bool used;
     bool shared;                     /* the parts of all processes can be read here */
-    const struct syi_memory *memory; /* on a device; NULL: in CPU memory */
+    const struct syi_memory *memory; /* on a GPU; NULL: in CPU memory */
     void *handle;                    /* of the transport, or of `memory`; NULL: memory of the allocator */
     void **base;       /* [D] address of each device's part in this process; plain memory: its own only */
     uint64_t *bytes;   /* [D] of each device; plain memory: its own only */
@@ -66,11 +66,12 @@ struct sy_comm {
     bool compared;               /* all processes are known to have the same options */
     uint64_t sequence;           /* number of the next collective call, the same in all processes */
     struct syi_segment *segment; /* [SYI_MAX_SEGMENTS] */
+    int signs;                   /* that in which syi_comm_give_up writes; SYI_NO_SEGMENT: none */
     int growing;                 /* the segment that is being opened */
     enum syi_kind growing_kind;  /* the kind of a stage that is */
     int n_open;                  /* requests that are not freed */
     int n_requests;              /* max_inflight, and one for calls without rows */
-    sy_request *requests;        /* [n_requests], see ops/exchange.h */
+    sy_request *requests;        /* [n_requests], see exchange/exchange.h */
     int32_t *statuses;           /* [D], see syi_comm_agree */
     struct syi_share share;      /* of this process, and the outcome of a step: buffers of a gather */
     int32_t outcome;
@@ -87,12 +88,12 @@ void syi_block_free(const sy_comm *comm, struct syi_block *block);
 /* ---- Shared memory (segment.c) ------------------------------------------------------------------------ */
 
 /*
- * Memory on a device is that of a context; `memory` is then its table, else NULL. It is mapped by the others as CPU memory is,
+ * Memory on a GPU is that of a context; `memory` is then its table, else NULL. It is mapped by the others as CPU memory is,
  * but must be freed after they have unmapped it: closing such a segment is collective.
  */
 static inline enum syi_kind syi_kind_of(const struct syi_memory *memory)
 {
-    return memory != NULL && memory->on_device ? SYI_ON_DEVICE : SYI_IN_CPU;
+    return memory != NULL && memory->on_gpu ? SYI_ON_GPU : SYI_IN_CPU;
 }
 
 /* SY_OK, or DEVICE: the comm has memory on another CUDA device than the context, or its transport is for one. */
@@ -106,9 +107,14 @@ void syi_comm_bind_device(const sy_ctx *ctx, sy_comm *comm, const struct syi_mem
 sy_status syi_segment_open(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t bytes,
                            int *index);
 
-/* Memory of another process is kept until that process closes it. On a device: COMM, TIMEOUT; the memory is then kept. */
+/* Memory of another process is kept until that process closes it. On a GPU: COMM, TIMEOUT; the memory is then kept. */
 sy_status syi_segment_close(sy_comm *comm, int index);
 void syi_segment_close_all(sy_comm *comm); /* collective; a comm that breaks keeps what it has */
+
+/* This process gives up, so that its program may write over rows that others read in place. Whether another has: asked when its window
+   has been read. */
+void syi_comm_give_up(sy_comm *comm);
+bool syi_comm_gave_up(const sy_comm *comm, int device);
 
 /* The segment that contains [data, data + bytes), SYI_NO_SEGMENT when none does or it is not shared. */
 int syi_segment_of(const sy_comm *comm, enum syi_kind kind, const void *data, size_t bytes, size_t *offset);
@@ -142,20 +148,19 @@ struct syi_header {
     uint8_t version; /* of this struct */
     uint8_t op;      /* enum syi_op_id or syi_comm_call */
     uint8_t status;  /* sy_status of its own checks */
-    uint8_t slot;    /* of the stage */
+    uint8_t slot;    /* of the stage; or of TABLE_IN_PLACE */
     uint8_t stage;   /* segment of its staged rows */
     uint8_t window;  /* segment that holds its rows; of sy_comm_free: the one to close */
     uint8_t axis;    /* sy_axis of the call */
     uint8_t flags;   /* SYI_RAGGED and others */
     uint64_t sequence;
-    uint64_t params;  /* hash of everything that must be equal in all processes; sealed on the wire */
-    uint64_t mapping; /* hash of the mapping */
-    uint64_t
-        routing; /* hash of the table of choices, or the number of the routing: equal inside a group; or TABLE_IN_PLACE */
-    uint64_t offset;    /* offset of its rows in the window */
-    uint32_t tokens;    /* tokens of the device */
-    uint32_t capacity;  /* rows its tokens tensor holds */
-    uint32_t table;     /* rows of its table of choices */
+    uint64_t params;   /* hash of everything that must be equal in all processes; sealed on the wire */
+    uint64_t mapping;  /* hash of the mapping */
+    uint64_t routing;  /* hash of choices, or number of the routing: equal in a group; or of TABLE_IN_PLACE */
+    uint64_t offset;   /* offset of its rows in the window */
+    uint32_t tokens;   /* tokens of the device */
+    uint32_t capacity; /* rows its tokens tensor holds */
+    uint32_t table;    /* fewest rows of tensors with one for each token of the group */
     uint32_t requested; /* pages it must still copy into the stage before others may read; 0: done. For
                          sy_comm_reserve: pages of a slot */
 };
@@ -163,9 +168,15 @@ _Static_assert(sizeof(struct syi_header) == 64, "a header is one cache line");
 
 enum { SYI_HEADER_VERSION = 3, SYI_TEXT_BYTES = 472 };
 
-/* RAGGED: token counts may differ. LISTS_ON_DEVICE: its device can list rows, which happens if all can. WHOLE: the rows of a combine are
+/* RAGGED: token counts may differ. LISTS_ON_GPU: its GPU can list rows, which happens if all can. WHOLE: the rows of a combine are
    staged as they are in its input, not only those for others. TABLE_IN_PLACE: its choices are in the segment `slot`, from `routing` on. */
-enum { SYI_RAGGED = 1, SYI_LISTS_ON_DEVICE = 2, SYI_WHOLE = 4, SYI_TABLE_IN_PLACE = 8 };
+enum { SYI_RAGGED = 1, SYI_LISTS_ON_GPU = 2, SYI_WHOLE = 4, SYI_TABLE_IN_PLACE = 8 };
+
+/* Whether its rows are read in memory of sy_comm_alloc, a window (not MPI's); else in the stage, which is then both segments. */
+static inline bool syi_header_windowed(const struct syi_header *header)
+{
+    return header->window != header->stage;
+}
 
 /* The record of a process when a call is rejected: its sentence, or the arguments of its call. */
 struct syi_notice {

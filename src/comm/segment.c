@@ -1,9 +1,11 @@
 /*
- * Memory that processes of one machine share, in CPU memory by the transport, on a device by its driver. All processes open and close segments in the same order, so a number
+ * Memory that processes of one machine share, in CPU memory by the transport, on a GPU by its driver. All processes open and close segments in the same order, so a number
  * names the same segment in all of them. A step succeeds in all processes or in none: every step that can fail in one
  * is followed by a gather of its outcome.
  */
 #include "comm/comm.h"
+
+#include <stdatomic.h>
 
 static int free_segment(const sy_comm *comm)
 {
@@ -77,7 +79,7 @@ static void begin(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, s
 }
 
 /* It maps the parts of the others, if all have made theirs. */
-static void attach(sy_comm *comm, sy_ctx *ctx)
+void syi_stage_attach(sy_comm *comm, sy_ctx *ctx)
 {
     const sy_transport *t = &comm->transport;
     comm->outcome = SY_ERR_NOMEM;
@@ -94,7 +96,7 @@ static void attach(sy_comm *comm, sy_ctx *ctx)
                                                 : t->attach(t->self, s->handle, comm->tokens, s->base));
 }
 
-/* Some process has mapped memory of another one: on a device that must be freed later. */
+/* Some process has mapped memory of another one: on a GPU that must be freed later. */
 static bool was_attached(const sy_comm *comm)
 {
     for (int d = 0; d < comm->n_devices; d++)
@@ -116,7 +118,7 @@ static bool end(sy_comm *comm)
         comm->transport.settle(comm->transport.self, s->handle);
     s->used = s->shared = shared;
     if (!shared && s->memory != NULL && was_attached(comm)) {
-        comm->sharing[SYI_ON_DEVICE].on = false; /* one process cannot map another's, now or later */
+        comm->sharing[SYI_ON_GPU].on = false; /* one process cannot map another's, now or later */
         s->used = true;
         s->memory->detach(s->handle);
     } else if (!shared) {
@@ -131,10 +133,43 @@ static sy_status open_shared(sy_comm *comm, sy_ctx *ctx, const struct syi_memory
     begin(comm, ctx, memory, bytes);
     sy_status st = syi_comm_gather(comm, &comm->share, sizeof comm->share, comm->shares);
     if (st == SY_OK) {
-        attach(comm, ctx);
+        syi_stage_attach(comm, ctx);
         st = syi_comm_gather(comm, &comm->outcome, sizeof comm->outcome, comm->statuses);
     }
     return st != SY_OK ? st : end(comm) ? SY_OK : SY_ERR_NOMEM;
+}
+
+/* ---- Who gave up -------------------------------------------------------------------------------------- */
+
+/* Once, before the first memory whose rows others read in place: a word that each process alone writes. */
+static sy_status open_signs(sy_comm *comm)
+{
+    if (comm->signs != SYI_NO_SEGMENT)
+        return SY_OK;
+    const sy_status st = open_shared(comm, NULL, NULL, sizeof(_Atomic uint32_t));
+    if (st != SY_OK)
+        return st;
+    comm->signs = comm->growing;
+    atomic_init((_Atomic uint32_t *)comm->segment[comm->signs].base[comm->device], 0);
+    return SY_OK;
+}
+
+void syi_comm_give_up(sy_comm *comm)
+{
+    if (comm->signs == SYI_NO_SEGMENT)
+        return;
+    _Atomic uint32_t *const sign = comm->segment[comm->signs].base[comm->device];
+    atomic_store_explicit(sign, 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release); /* before what the program writes */
+}
+
+bool syi_comm_gave_up(const sy_comm *comm, int device)
+{
+    if (comm->signs == SYI_NO_SEGMENT)
+        return false;
+    _Atomic uint32_t *const sign = comm->segment[comm->signs].base[device];
+    atomic_thread_fence(memory_order_acquire); /* after the rows */
+    return atomic_load_explicit(sign, memory_order_relaxed) != 0;
 }
 
 /* ---- Segments ----------------------------------------------------------------------------------------- */
@@ -143,7 +178,8 @@ sy_status syi_segment_open(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *
                            int *index)
 {
     if (comm->sharing[syi_kind_of(memory)].on && !comm->local) {
-        const sy_status st = open_shared(comm, ctx, memory, bytes);
+        sy_status st = open_signs(comm);
+        st = st == SY_OK ? open_shared(comm, ctx, memory, bytes) : st;
         *index = comm->growing;
         if (st != SY_ERR_NOMEM)
             return st;
@@ -239,11 +275,6 @@ void syi_stage_begin(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory
 {
     comm->growing_kind = syi_kind_of(memory);
     begin(comm, ctx, memory, bytes_for(comm, comm->growing_kind, slot_bytes));
-}
-
-void syi_stage_attach(sy_comm *comm, sy_ctx *ctx)
-{
-    attach(comm, ctx);
 }
 
 bool syi_stage_end(sy_comm *comm)

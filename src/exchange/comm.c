@@ -126,7 +126,8 @@ static sy_status make(sy_comm **comm, const sy_comm *like)
 sy_status sy_comm_create_local_n(sy_comm **comm, sy_mesh mesh, const sy_comm_options *options,
                                  size_t options_bytes)
 {
-    sy_comm like = {.mesh = mesh, .local = true, .sequence = 1, .sharing = {{.on = true}}};
+    sy_comm like = {
+        .mesh = mesh, .local = true, .sequence = 1, .signs = SYI_NO_SEGMENT, .sharing = {{.on = true}}};
     sy_status st = read_options(comm, options, options_bytes, &like.options);
     if (st == SY_OK)
         st = check_mesh(&like.options, mesh);
@@ -156,7 +157,7 @@ static sy_status check_transport(const sy_comm_options *o, const sy_transport *t
 sy_status sy_comm_create_n(sy_comm **comm, const sy_transport *transport, size_t transport_bytes,
                            const sy_comm_options *options, size_t options_bytes)
 {
-    sy_comm like = {.n_shards = 1, .sequence = 1};
+    sy_comm like = {.n_shards = 1, .sequence = 1, .signs = SYI_NO_SEGMENT};
     sy_status st = read_options(comm, options, options_bytes, &like.options);
     sy_transport *t = &like.transport;
     if (transport != NULL)
@@ -242,7 +243,7 @@ bool sy_comm_shares_device_memory(const sy_comm *comm)
     bool shares = false;
     for (int i = 0; comm != NULL && i < SYI_MAX_SEGMENTS; i++)
         shares = shares || (comm->segment[i].shared && comm->segment[i].memory != NULL);
-    return shares && comm->sharing[SYI_ON_DEVICE].on;
+    return shares && comm->sharing[SYI_ON_GPU].on;
 }
 
 /* ---- Memory for callers ------------------------------------------------------------------------------- */
@@ -263,27 +264,27 @@ static sy_status report(sy_ctx *ctx, const sy_comm *comm, sy_status st)
     return syi_fail_transport(ctx, comm, st);
 }
 
-static sy_status alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data, bool on_device,
+static sy_status alloc(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **data, bool on_gpu,
                        const struct syi_memory *memory)
 {
     if (data != NULL)
         *data = NULL;
-    sy_status st = syi_call_begin(&ctx, comm, on_device ? "sy_comm_alloc_device" : "sy_comm_alloc");
-    if (st == SY_OK && on_device && memory == NULL)
+    sy_status st = syi_call_begin(&ctx, comm, on_gpu ? "sy_comm_alloc_device" : "sy_comm_alloc");
+    if (st == SY_OK && on_gpu && memory == NULL)
         st =
             syi_fail(ctx, SY_ERR_DEVICE, "ctx", "has no device, want one that was created for a CUDA device");
     if (st == SY_OK)
         st = check_idle(ctx, comm);
     if (st == SY_OK && data == NULL)
         st = syi_fail(ctx, SY_ERR_NULL, "data", "is NULL, want a place for the pointer");
-    if (st == SY_OK && on_device && !comm->local)
+    if (st == SY_OK && on_gpu && !comm->local)
         st = syi_comm_check_device(ctx, comm, memory);
-    const struct syi_header mine = {.op = on_device ? SYI_COMM_ALLOC_DEVICE : SYI_COMM_ALLOC};
+    const struct syi_header mine = {.op = on_gpu ? SYI_COMM_ALLOC_DEVICE : SYI_COMM_ALLOC};
     st = syi_call_agree(ctx, comm, &mine, st);
     if (st != SY_OK || data == NULL)
         return st;
     int index;
-    if (on_device && !comm->local)
+    if (on_gpu && !comm->local)
         syi_comm_bind_device(ctx, comm, memory);
     st = syi_segment_open(comm, ctx, memory, bytes > 0 ? bytes : 1, &index);
     if (st != SY_OK)

@@ -27,7 +27,7 @@ struct syi_verdict syi_exchange_validate_counts(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
-    for (int d = 0; x->ragged && !x->routed && d < comm->n_devices; d++) {
+    for (int d = 0; x->ragged && !x->reuses_routing && d < comm->n_devices; d++) {
         const int64_t tokens = syi_exchange_group_tokens(r, d);
         const struct syi_header *h = &r->agreed.header[d];
         const bool combine = syi_is_combine(x);
@@ -144,13 +144,13 @@ bool syi_exchange_may_overflow(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
-    if (x->layout == SY_LAYOUT_EXPERT && !x->routed && x->expert_rows > 0 &&
+    if (x->layout == SY_LAYOUT_EXPERT && !x->reuses_routing && x->expert_rows > 0 &&
         x->expert_rows < x->max_tokens * x->n_positions)
         return true; /* as many tokens can name an expert; also without checks, or processes would wait for rows */
     if (comm->options.check == SY_CHECK_NONE && !r->way.direct)
         return false;
     const bool combine = syi_is_combine(x);
-    if (x->layout == SY_LAYOUT_PADDED || (combine && !x->ragged) || x->routed)
+    if (x->layout == SY_LAYOUT_PADDED || (combine && !x->ragged) || x->reuses_routing)
         return false; /* those were checked with the headers */
     for (int d = 0; !combine && d < comm->n_devices; d++) {
         int64_t max;
@@ -193,13 +193,15 @@ void syi_exchange_describe(const sy_request *r, const struct syi_exchange *x,
                  syi_call_name(r->op), (unsigned long long)r->sequence);
         return;
     }
-    const struct syi_table_call c = {.number = (int64_t)r->sequence,
-                                     .slots = shard->n_slots,
-                                     .row_bytes = (int64_t)shard->row_bytes,
-                                     .experts = (int)shard->n_experts,
-                                     .axis = (int)x->axis};
+    const struct syi_table_call c = {
+        .number = (int64_t)r->sequence,
+        .slots = shard->n_slots,
+        .row_bytes = (int64_t)shard->row_bytes,
+        .experts = (int)shard->n_experts,
+        .axis = (int)x->axis,
+    };
     describe(notice, shard->device, syi_call_name(r->op), shard->n_tokens, &c,
-             r->memory->on_device ? r->memory->isa : "CPU memory");
+             r->memory->on_gpu ? r->memory->isa : "CPU memory");
 }
 
 void syi_exchange_note_error(const sy_ctx *ctx, struct syi_notice *notice)

@@ -1,18 +1,18 @@
 /*
- * Rows in messages: from tensor to tensor, or packed. Those on a device are packed there, and travel through memory of their own.
+ * Rows in messages: from tensor to tensor, or packed. Those on a GPU are packed there, and travel through memory of their own.
  */
 #include "exchange/exchange.h"
 
-void syi_exchange_table(sy_request *r)
+void syi_exchange_pack_choices(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
     const size_t row_bytes = syi_exchange_choice_bytes(&r->x);
     const struct syi_rows to = {r->lists.mine_raw, (int64_t)row_bytes};
     syi_a2a_pack(r->ctx, to, shard->read, NULL, shard->n_tokens, row_bytes);
-    r->now.tabled = true;
+    r->now.choices_packed = true;
 }
 
-sy_status syi_exchange_reread_table(sy_request *r)
+sy_status syi_exchange_load_choices(sy_request *r)
 {
     struct syi_a2a_shard *shard = &r->shard[0];
     shard->read = shard->indices;
@@ -20,14 +20,14 @@ sy_status syi_exchange_reread_table(sy_request *r)
         r->memory->read(r->ctx, &shard->read, shard->n_tokens, syi_exchange_choice_bytes(&r->x));
     if (st != SY_OK)
         return syi_fail_backend(r->ctx, st, "expert_indices");
-    syi_exchange_table(r);
+    syi_exchange_pack_choices(r);
     return SY_OK;
 }
 
 /* Where the transport reads or writes packed rows. */
 static unsigned char *wire_of(const sy_request *r, unsigned char *rows)
 {
-    return r->memory->on_device ? r->travel.wire + (rows - r->travel.rows) : rows;
+    return r->memory->on_gpu ? r->travel.wire + (rows - r->travel.rows) : rows;
 }
 
 /* The same rows of every plane, for all peers. */
@@ -78,7 +78,7 @@ static void fill_messages(sy_request *r, int plane)
         if (r->lists.packed[plane] != NULL) {
             unsigned char *at =
                 r->lists.packed[plane] + (size_t)syi_exchange_rows_before(r, &r->lists.sends, p) * bytes;
-            if (!r->memory->on_device) /* else they are */
+            if (!r->memory->on_gpu) /* else they are */
                 r->memory->pack(r->ctx, (struct syi_rows){at, (int64_t)bytes}, from,
                                 r->lists.sends.rows + out, n_out, bytes);
             send = (sy_transport_rows){wire_of(r, at), bytes, bytes, NULL, n_out};
@@ -136,23 +136,25 @@ sy_status syi_exchange_post(sy_request *r)
     const struct syi_exchange *x = &r->x;
     const sy_comm *comm = r->comm;
     struct syi_a2a_shard *shard = &r->shard[0];
-    const bool on_device = r->memory->on_device && comm->transport.device_rows != SY_TRANSPORT_CPU;
+    const bool on_gpu = r->memory->on_gpu && comm->transport.device_rows != SY_TRANSPORT_CPU;
     set_sources(r, shard);
     syi_exchange_list_sends(r);
     syi_exchange_list_receives(r);
     for (int p = 0; p < x->n_planes; p++) {
         fill_messages(r, p);
-        sy_transport_exchange exchange = {.axis = x->axis,
-                                          .number = r->sequence * SY_A2A_MAX_PLANES + (uint64_t)p,
-                                          .n_positions = x->n_positions,
-                                          .position = shard->out.position,
-                                          .send = r->lists.send[p],
-                                          .recv = r->lists.recv[p],
-                                          .chunk_bytes = comm->options.chunk_bytes,
-                                          .num_links = x->num_links,
-                                          .topology = x->topology,
-                                          .on_device = on_device};
-        if (on_device)
+        sy_transport_exchange exchange = {
+            .axis = x->axis,
+            .number = r->sequence * SY_A2A_MAX_PLANES + (uint64_t)p,
+            .n_positions = x->n_positions,
+            .position = shard->out.position,
+            .send = r->lists.send[p],
+            .recv = r->lists.recv[p],
+            .chunk_bytes = comm->options.chunk_bytes,
+            .num_links = x->num_links,
+            .topology = x->topology,
+            .on_device = on_gpu,
+        };
+        if (on_gpu)
             r->memory->place(r->ctx, &exchange.cuda_device, &exchange.stream);
         const sy_status st = comm->transport.exchange(comm->transport.self, &exchange, &r->now.ticket[p]);
         if (st != SY_OK)
@@ -177,18 +179,18 @@ static sy_status copy_landed(sy_request *r)
     return st;
 }
 
-sy_status syi_exchange_landed(sy_request *r)
+sy_status syi_exchange_unpack(sy_request *r)
 {
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const bool on_device = r->memory->on_device;
-    sy_status st = on_device ? copy_landed(r) : SY_OK;
+    const bool on_gpu = r->memory->on_gpu;
+    sy_status st = on_gpu ? copy_landed(r) : SY_OK;
     if (st != SY_OK)
         return st;
     if (r->lists.landed[0] != NULL)
         syi_exchange_move_all(r);
-    else if (!syi_is_combine(&r->x) && r->x.layout == SY_LAYOUT_EXPERT)
+    else if (!syi_is_combine(&r->x) && r->x.layout == SY_LAYOUT_EXPERT) /* by the jobs that _post left */
         r->memory->spread(r->ctx, shard->out.group, &r->lists.jobs[0], r->lists.seen);
-    if (on_device)
+    if (on_gpu)
         st = r->memory->flush(r->ctx);
-    return st == SY_OK && on_device ? r->memory->mark(r->ctx, &r->travel) : st;
+    return st == SY_OK && on_gpu ? r->memory->mark(r->ctx, &r->travel) : st;
 }

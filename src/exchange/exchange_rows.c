@@ -68,27 +68,27 @@ static void lay_out_lists(sy_request *r, struct syi_arena *arena)
     r->lists.seen = syi_take(arena, tokens * sizeof *r->lists.seen);
 }
 
-/* The table of choices, or on a device where staged rows begin. */
+/* The table of choices, or on a GPU where staged rows begin. */
 static void lay_out_table(sy_request *r, struct syi_arena *arena)
 {
     const struct syi_exchange *x = &r->x;
     const size_t starts = (size_t)x->n_positions * sizeof *r->lists.starts;
     const size_t table =
         syi_size_mul((size_t)syi_exchange_max_tokens(x) * (size_t)x->n_slots, syi_index_bytes(x->index_type));
-    const size_t all_starts = r->memory->on_device ? syi_size_mul(starts, (size_t)x->n_positions) : 0;
+    const size_t all_starts = r->memory->on_gpu ? syi_size_mul(starts, (size_t)x->n_positions) : 0;
     r->lists.raw = syi_take(arena, table > all_starts ? table : all_starts);
     r->lists.mine_raw =
         syi_take(arena, (size_t)(r->shard[0].n_tokens * x->n_slots) * syi_index_bytes(x->index_type));
-    r->lists.starts = r->memory->on_device ? syi_take(arena, starts) : NULL;
+    r->lists.starts = r->memory->on_gpu ? syi_take(arena, starts) : NULL;
 }
 
-/* Rows on a device travel through memory of their own. */
+/* Rows on a GPU travel through memory of their own. */
 static void lay_out_messages(sy_request *r, struct syi_arena *arena, struct syi_arena *travel)
 {
     const struct syi_exchange *x = &r->x;
     const size_t positions = (size_t)x->n_positions;
-    const bool on_device = r->memory->on_device, pack = r->comm->options.pack || on_device;
-    struct syi_arena *rows = on_device ? travel : arena;
+    const bool on_gpu = r->memory->on_gpu, pack = r->comm->options.pack || on_gpu;
+    struct syi_arena *rows = on_gpu ? travel : arena;
     for (int p = 0; p < x->n_planes; p++) {
         r->lists.send[p] = syi_take(arena, positions * sizeof **r->lists.send);
         r->lists.recv[p] = syi_take(arena, positions * sizeof **r->lists.recv);
@@ -147,19 +147,19 @@ static void lay_out(sy_request *r, struct syi_arena *arena, struct syi_arena *tr
             syi_take(arena, ((size_t)syi_exchange_max_tokens(x) + 2) * sizeof *r->lists.fan_first);
         r->lists.fan_place = syi_take(arena, syi_size_mul(all_picks, sizeof *r->lists.fan_place));
     }
-    const bool on_device = r->memory->on_device && !comm->local;
+    const bool on_gpu = r->memory->on_gpu && !comm->local;
     r->lists.starts = NULL;
-    if (!comm->local && (!r->way.direct || on_device))
+    if (!comm->local && (!r->way.direct || on_gpu))
         lay_out_table(r, arena);
     if (!comm->local && !r->way.direct)
         lay_out_messages(r, arena, travel);
-    if (on_device) {
+    if (on_gpu) {
         const int64_t max = r->lists.n_sends > r->shard[0].n_tokens ? r->lists.n_sends : r->shard[0].n_tokens;
         r->lists.send_pick = syi_take(arena, (size_t)max * sizeof *r->lists.send_pick);
         r->lists.devices = syi_take(arena, (size_t)comm->n_devices * sizeof *r->lists.devices);
         syi_take(travel, 1); /* never empty */
     }
-    lay_out_codes(r, r->memory->on_device ? travel : arena);
+    lay_out_codes(r, r->memory->on_gpu ? travel : arena);
     r->lists.add_scratch = x->sum ? syi_take(arena, r->memory->add_scratch(r->ctx, x->n_slots)) : NULL;
 }
 
@@ -190,7 +190,7 @@ static size_t staged_row(const struct syi_exchange *x)
 static size_t stage_bytes(const sy_request *r, int64_t rows, bool windowed)
 {
     const struct syi_exchange *x = &r->x;
-    const bool table = !x->routed;
+    const bool table = !x->reuses_routing;
     if (syi_is_combine(x)) {
         const size_t starts = starts_bytes(x);
         return windowed ? 0 : syi_size_add(starts, syi_size_mul((size_t)rows, staged_row(x)));
@@ -250,7 +250,7 @@ void syi_exchange_take_table(sy_request *r)
     size_t offset = 0;
     const int segment = shard->n_tokens > 1 && shard->indices.stride != (int64_t)row_bytes
                             ? SYI_NO_SEGMENT
-                            : syi_segment_of(r->comm, SYI_ON_DEVICE, shard->indices.data,
+                            : syi_segment_of(r->comm, SYI_ON_GPU, shard->indices.data,
                                              (size_t)shard->n_tokens * row_bytes, &offset);
     if (segment == SYI_NO_SEGMENT)
         return;
@@ -285,7 +285,7 @@ sy_status syi_exchange_encode(sy_request *r)
 sy_status syi_exchange_reserve(sy_request *r)
 {
     sy_comm *comm = r->comm;
-    if (r->memory->on_device && !comm->local)
+    if (r->memory->on_gpu && !comm->local)
         syi_comm_bind_device(r->ctx, comm, r->memory);
     r->way.direct = syi_sharing_of(r)->on && !comm->local;
     r->way.windowed = r->way.direct && find_window(r);
@@ -405,18 +405,18 @@ int64_t syi_exchange_rows_before(const sy_request *r, const struct syi_a2a_lists
 
 /* ---- Rows others read --------------------------------------------------------------------------------- */
 
-static unsigned char *stage_slot(const sy_request *r, int device, const struct syi_header *h)
+unsigned char *syi_exchange_slot(const sy_request *r, int device, const struct syi_header *h)
 {
     const struct syi_segment *stage = &r->comm->segment[h->stage];
     return (unsigned char *)stage->base[device] + h->slot * stage->slot_bytes;
 }
 
-/* Dispatch: indices, then every plane's rows. The indices are copied last: a device signals the end of that. */
+/* Dispatch: indices, then every plane's rows. The indices are copied last: a GPU signals the end of that. */
 static void stage_tokens(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
-    const size_t table_bytes = x->routed ? 0 : syi_exchange_choice_bytes(x);
+    const size_t table_bytes = x->reuses_routing ? 0 : syi_exchange_choice_bytes(x);
     const struct syi_rows table = {at, (int64_t)table_bytes};
     at += syi_align((size_t)shard->n_tokens * table_bytes);
     for (int p = 0; p < x->n_planes && !r->way.windowed; p++) {
@@ -424,7 +424,7 @@ static void stage_tokens(sy_request *r, unsigned char *at)
         r->memory->pack(r->ctx, to, shard->from[p], NULL, shard->n_tokens, x->row_bytes[p]);
         at += syi_align((size_t)shard->n_tokens * x->row_bytes[p]);
     }
-    if (!x->routed)
+    if (!x->reuses_routing)
         r->memory->pack(r->ctx, table, shard->indices, NULL, shard->n_tokens, table_bytes);
 }
 
@@ -447,8 +447,8 @@ static void stage_results(sy_request *r, unsigned char *at)
     }
 }
 
-/* The same on a device, where it is queued: the first rows are sent. */
-static sy_status stage_on_device(sy_request *r, unsigned char *at)
+/* The same on a GPU, where it is queued: the first rows are sent. */
+static sy_status stage_on_gpu(sy_request *r, unsigned char *at)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_shard *shard = &r->shard[0];
@@ -479,15 +479,15 @@ sy_status syi_exchange_stage(sy_request *r)
         r->agreed.mine.window = r->agreed.mine.stage;
         r->agreed.mine.offset = 0;
     }
-    if (r->memory->on_device) /* sent by all where one has rows staged */
+    if (r->memory->on_gpu) /* sent by all where one has rows staged */
         memset(r->lists.starts, 0, (size_t)r->x.n_positions * sizeof *r->lists.starts);
     if (r->way.stage_bytes == 0)
         return SY_OK;
-    unsigned char *at = stage_slot(r, r->comm->device, &r->agreed.mine);
+    unsigned char *at = syi_exchange_slot(r, r->comm->device, &r->agreed.mine);
     if (!syi_is_combine(&r->x))
         stage_tokens(r, at);
-    else if (r->memory->on_device)
-        return stage_on_device(r, at);
+    else if (r->memory->on_gpu)
+        return stage_on_gpu(r, at);
     else
         stage_results(r, at);
     return SY_OK;
@@ -515,12 +515,12 @@ static bool reaches(const sy_request *r, int device, int segment, uint64_t offse
 static bool readable(const sy_request *r, int device, const struct syi_header *h)
 {
     const struct syi_exchange *x = &r->x;
-    const bool combine = syi_is_combine(x), windowed = h->window != h->stage,
+    const bool combine = syi_is_combine(x), windowed = syi_header_windowed(h),
                in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0;
     const int64_t whole = (h->flags & SYI_WHOLE) != 0 ? (int64_t)h->capacity : 0;
     const size_t staged = in_place ? 0 : stage_bytes(r, combine ? whole : (int64_t)h->tokens, windowed);
     if (in_place &&
-        (combine || x->routed ||
+        (combine || x->reuses_routing ||
          !reaches(r, device, h->slot, h->routing, (size_t)h->tokens * syi_exchange_choice_bytes(x))))
         return false;
     const struct syi_segment *stage = segment_named(r, h->stage, true);
@@ -540,8 +540,7 @@ int syi_exchange_damaged(const sy_request *r)
     for (int d = 0; d < r->comm->n_devices; d++) {
         const struct syi_header *h = &r->agreed.header[d];
         if (h->params != r->agreed.mine.params || (int64_t)h->tokens > r->x.max_tokens ||
-            ((h->flags & SYI_WHOLE) != 0 &&
-             !r->way.by_device) || /* processes with one routing decide alike */
+            ((h->flags & SYI_WHOLE) != 0 && !r->way.by_gpu) || /* processes with one routing decide alike */
             (r->way.direct && syi_sharing_of(r)->on && h->requested == 0 && !readable(r, d, h)))
             return d;
     }
@@ -577,12 +576,12 @@ void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *ro
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->agreed.header[device];
     const size_t tokens = h->tokens;
-    const bool windowed = h->window != h->stage, in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0,
-               staged = !windowed || !(x->routed || in_place);
-    unsigned char *at = staged ? stage_slot(r, device, h) : NULL;
-    *table = x->routed  ? NULL
-             : in_place ? (unsigned char *)r->comm->segment[h->slot].base[device] + h->routing
-                        : at;
+    const bool windowed = syi_header_windowed(h), in_place = (h->flags & SYI_TABLE_IN_PLACE) != 0,
+               staged = !windowed || !(x->reuses_routing || in_place);
+    unsigned char *at = staged ? syi_exchange_slot(r, device, h) : NULL;
+    *table = x->reuses_routing ? NULL
+             : in_place        ? (unsigned char *)r->comm->segment[h->slot].base[device] + h->routing
+                               : at;
     if (windowed) {
         rows[0] = windowed_rows(r, device);
         return;
@@ -590,7 +589,7 @@ void syi_exchange_tokens_of(const sy_request *r, int device, struct syi_rows *ro
     const bool combine = syi_is_combine(x);
     if (combine)
         at += starts_bytes(x);
-    else if (!x->routed)
+    else if (!x->reuses_routing)
         at += syi_align(tokens * syi_exchange_choice_bytes(x));
     for (int p = 0; p < x->n_planes; p++) {
         rows[p] = combine ? staged_plane(x, at, p) : (struct syi_rows){at, (int64_t)x->row_bytes[p]};
@@ -613,18 +612,18 @@ static bool source_results(sy_request *r, struct syi_a2a_shard *shard, int posit
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_header *h = &r->agreed.header[device];
-    if (h->window != h->stage) {
+    if (syi_header_windowed(h)) {
         syi_exchange_sources_of(r, shard, 0)[position] = windowed_rows(r, device);
         return true;
     }
-    unsigned char *at = stage_slot(r, device, h);
+    unsigned char *at = syi_exchange_slot(r, device, h);
     const size_t starts = starts_bytes(x), capacity = r->comm->segment[h->stage].slot_bytes - starts;
     for (int p = 0; p < x->n_planes; p++)
         syi_exchange_sources_of(r, shard, p)[position] = staged_plane(x, at + starts, p);
     int64_t start;
     syi_exchange_list_receives(r); /* before picks name rows of the stage: it reads positions only */
     const unsigned char *place =
-        r->memory->on_device ? r->lists.raw + (size_t)position * (size_t)x->n_positions * sizeof start : at;
+        r->memory->on_gpu ? r->lists.raw + (size_t)position * (size_t)x->n_positions * sizeof start : at;
     memcpy(&start, place + 8 * (size_t)shard->out.position, sizeof start);
     const int64_t first = r->lists.receives.first[position],
                   n = r->lists.receives.first[position + 1] - first;
@@ -675,17 +674,19 @@ void syi_exchange_move_all(sy_request *r)
     }
     for (int s = 0; s < n; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];
-        r->lists.sums[s] = (struct syi_a2a_sum){.n_home = shard->n_tokens,
-                                                .n_slots = x->n_slots,
-                                                .hidden = x->hidden,
-                                                .pick = shard->out.pick,
-                                                .type = x->type,
-                                                .source = syi_exchange_sources_of(r, shard, 0),
-                                                .codes = x->codes,
-                                                .scales = syi_exchange_sources_of(r, shard, x->n_planes - 1),
-                                                .weights = shard->weights,
-                                                .weight_type = shard->weight_type,
-                                                .to = shard->to[0]};
+        r->lists.sums[s] = (struct syi_a2a_sum){
+            .n_home = shard->n_tokens,
+            .n_slots = x->n_slots,
+            .hidden = x->hidden,
+            .pick = shard->out.pick,
+            .type = x->type,
+            .source = syi_exchange_sources_of(r, shard, 0),
+            .codes = x->codes,
+            .scales = syi_exchange_sources_of(r, shard, x->n_planes - 1),
+            .weights = shard->weights,
+            .weight_type = shard->weight_type,
+            .to = shard->to[0],
+        };
     }
     const int threads = r->ctx->threads;
     r->ctx->threads =

@@ -103,7 +103,7 @@ static void write_counts(sy_request *r, const struct syi_a2a_shard *shard)
     write_lengths(r, shard->extras.rows_from, r->lists.receives.first, r->x.n_positions);
 }
 
-void syi_exchange_tables(sy_request *r)
+void syi_exchange_write_extras(sy_request *r)
 {
     for (int s = 0; s < r->comm->n_shards; s++) {
         const struct syi_a2a_shard *shard = &r->shard[s];

@@ -7,27 +7,17 @@
 
 const char *syi_call_name(uint8_t op)
 {
-    switch (op) {
-    case SYI_ALL_TO_ALL_DISPATCH:
-        return "all_to_all_dispatch";
-    case SYI_ALL_TO_ALL_COMBINE:
-        return "all_to_all_combine";
-    case SYI_COMM_ALLOC:
-        return "sy_comm_alloc";
-    case SYI_COMM_ALLOC_DEVICE:
-        return "sy_comm_alloc_device";
-    case SYI_COMM_FREE:
-        return "sy_comm_free";
-    case SYI_COMM_RESERVE:
-        return "sy_comm_reserve";
-    default:
-        return "sy_comm_reject";
-    }
+    static const char *const names[] = {"sy_comm_alloc", "sy_comm_free", "sy_comm_reserve", "sy_comm_reject",
+                                        "sy_comm_alloc_device"};
+    return op == SYI_ALL_TO_ALL_DISPATCH                         ? "all_to_all_dispatch"
+           : op == SYI_ALL_TO_ALL_COMBINE                        ? "all_to_all_combine"
+           : op >= SYI_COMM_ALLOC && op <= SYI_COMM_ALLOC_DEVICE ? names[op - SYI_COMM_ALLOC]
+                                                                 : "sy_comm_reject";
 }
 
 static bool reached(const sy_request *r, sy_phase phase)
 {
-    return r->now.step == SYI_STEP_DONE || (phase == SY_PHASE_ROUTED && r->now.routed);
+    return r->now.step == SYI_STEP_DONE || (phase == SY_PHASE_ROUTED && r->now.reached_routed);
 }
 
 /* Advances all requests until `until` returns true; fails after the comm's timeout. */

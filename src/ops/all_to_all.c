@@ -158,7 +158,7 @@ static sy_status check_words(struct syi_call *call, const struct syi_a2a_options
     return syi_check_value(call, "subdevice_id", o->subdevice_id, 0, 0);
 }
 
-/* Positions of a group are whole nodes. The group of a routing, which need not be named, divides the one here. */
+/* A group has whole nodes. Beside a routing whose axis is left out it is the mesh, a multiple of the routing's group. */
 static sy_status check_nodes(struct syi_call *call, int64_t node_size, int n_positions)
 {
     if (node_size == 0 || n_positions % node_size == 0)
@@ -270,14 +270,14 @@ static int spans_of(const struct syi_call *call, struct syi_a2a_span *span)
 }
 
 /* No output of this device shares a byte with a tensor of one before it, and the other way round. */
-static sy_status check_apart(struct syi_call *call, const sy_request *request, int shard)
+static sy_status check_apart(struct syi_call *call, const sy_request *r, int shard)
 {
-    struct syi_a2a_span *mine = request->spans + (size_t)shard * SYI_MAX_TENSORS;
-    request->n_spans[shard] = spans_of(call, mine);
-    for (int i = 0; i < request->n_spans[shard]; i++)
+    struct syi_a2a_span *mine = r->spans + (size_t)shard * SYI_MAX_TENSORS;
+    r->n_spans[shard] = spans_of(call, mine);
+    for (int i = 0; i < r->n_spans[shard]; i++)
         for (int s = 0; s < shard; s++) {
-            const struct syi_a2a_span *other = request->spans + (size_t)s * SYI_MAX_TENSORS;
-            for (int j = 0; j < request->n_spans[s]; j++)
+            const struct syi_a2a_span *other = r->spans + (size_t)s * SYI_MAX_TENSORS;
+            for (int j = 0; j < r->n_spans[s]; j++)
                 if ((mine[i].out || other[j].out) && mine[i].start < other[j].end &&
                     other[j].start < mine[i].end && mine[i].t != other[j].t &&
                     !syi_tensors_apart(mine[i].t, other[j].t))
@@ -298,48 +298,53 @@ static void take_shard(struct syi_call *call, const DLTensor *const *all, int sh
 }
 
 /* Everything that must be equal in all processes, in one number. */
-static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, bool on_device)
+static uint64_t hash_params(const sy_comm *comm, const struct syi_exchange *x, bool on_gpu)
 {
-    int64_t words[24] = {(int64_t)comm->options_hash,
-                         x->axis,
-                         x->interleave,
-                         x->ragged ? x->max_tokens : -1,
-                         x->n_slots,
-                         x->n_experts,
-                         (int64_t)x->index_type,
-                         (int64_t)x->layout,
-                         x->align,
-                         x->strict,
-                         x->local_reduce,
-                         x->sum,
-                         x->n_planes,
-                         (int64_t)x->elem_types,
-                         x->num_links,
-                         x->routed + 2 * on_device};
+    enum { ROW_BYTES = 16, REPLICA = ROW_BYTES + SY_A2A_MAX_PLANES, NODE_SIZE, EXPERT_ROWS, N_WORDS = 24 };
+    int64_t words[N_WORDS] = {
+        (int64_t)comm->options_hash,
+        x->axis,
+        x->interleave,
+        x->ragged ? x->max_tokens : -1,
+        x->n_slots,
+        x->n_experts,
+        (int64_t)x->index_type,
+        (int64_t)x->layout,
+        x->align,
+        x->strict,
+        x->local_reduce,
+        x->sum,
+        x->n_planes,
+        (int64_t)x->elem_types,
+        x->num_links,
+        x->reuses_routing + 2 * on_gpu,
+        [REPLICA] = (int64_t)x->rule.replica,
+        [NODE_SIZE] = x->rule.node_size,
+        [EXPERT_ROWS] = x->expert_rows,
+    };
     for (int p = 0; p < x->n_planes; p++)
-        words[16 + p] = (int64_t)x->row_bytes[p];
-    words[20] = (int64_t)x->rule.replica;
-    words[21] = x->rule.node_size;
-    words[22] = x->expert_rows;
-    return syi_a2a_hash_words(words, 24);
+        words[ROW_BYTES + p] = (int64_t)x->row_bytes[p];
+    return syi_a2a_hash_words(words, N_WORDS);
 }
 
-static void fill_header(sy_request *request, const struct syi_exchange *x, const struct syi_a2a_shard *shard,
+static void fill_header(sy_request *r, const struct syi_exchange *x, const struct syi_a2a_shard *shard,
                         sy_status status, struct syi_header *header)
 {
-    const sy_comm *comm = request->comm;
-    *header = (struct syi_header){.version = SYI_HEADER_VERSION,
-                                  .op = (uint8_t)request->x.id,
-                                  .status = (uint8_t)status,
-                                  .slot = (uint8_t)request->slot,
-                                  .stage = SYI_NO_SEGMENT,
-                                  .window = SYI_NO_SEGMENT,
-                                  .sequence = request->sequence,
-                                  .params = comm->options_hash};
+    const sy_comm *comm = r->comm;
+    *header = (struct syi_header){
+        .version = SYI_HEADER_VERSION,
+        .op = (uint8_t)r->x.id,
+        .status = (uint8_t)status,
+        .slot = (uint8_t)r->slot,
+        .stage = SYI_NO_SEGMENT,
+        .window = SYI_NO_SEGMENT,
+        .sequence = r->sequence,
+        .params = comm->options_hash,
+    };
     if (status != SY_OK)
         return;
-    const bool on_device = request->memory->on_device;
-    header->params ^= on_device; /* also unchecked: it decides how rows move */
+    const bool on_gpu = r->memory->on_gpu;
+    header->params ^= on_gpu; /* also unchecked: it decides how rows move */
     header->axis = (uint8_t)x->axis;
     header->flags = x->ragged ? SYI_RAGGED : 0;
     header->tokens = (uint32_t)shard->n_tokens;
@@ -347,54 +352,52 @@ static void fill_header(sy_request *request, const struct syi_exchange *x, const
     header->table = (uint32_t)shard->table;
     if (!comm->local && comm->options.check == SY_CHECK_NONE)
         return;
-    header->params = hash_params(comm, x, on_device);
-    header->mapping = x->routed ? 0 : request->own.hosts.hash;
-    header->routing = x->routed ? x->routing->epoch : shard->table_hash;
+    header->params = hash_params(comm, x, on_gpu);
+    header->mapping = x->reuses_routing ? 0 : r->own.hosts.hash;
+    header->routing = x->reuses_routing ? x->routing->epoch : shard->table_hash;
 }
 
-/* Tensors on a device: faults of earlier calls, whose work has ended on a mesh inside one process. */
-static sy_status check_memory(struct syi_call *call, sy_request *request, const struct syi_a2a_shard *shard)
+/* Tensors on a GPU: faults of earlier calls, whose work has ended on a mesh inside one process. */
+static sy_status check_memory(struct syi_call *call, sy_request *r, const struct syi_a2a_shard *shard)
 {
-    const sy_comm *comm = request->comm;
-    const struct syi_exchange *x = &request->x;
-    if (!request->memory->on_device && !comm->local && comm->transport.only_device)
+    const sy_comm *comm = r->comm;
+    const struct syi_exchange *x = &r->x;
+    if (!r->memory->on_gpu && !comm->local && comm->transport.only_device)
         return syi_fail(call->ctx, SY_ERR_UNSUPPORTED, "comm",
                         "is over %s, which moves rows on devices, want tensors on a device",
                         comm->transport.name);
-    if (!request->memory->on_device)
+    if (!r->memory->on_gpu)
         return SY_OK;
-    sy_status st = comm->local ? SY_OK : syi_comm_check_device(call->ctx, comm, request->memory);
+    sy_status st = comm->local ? SY_OK : syi_comm_check_device(call->ctx, comm, r->memory);
     if (st != SY_OK || call->query)
         return st;
-    request->way.runs_on_device = syi_exchange_runs_on_device(request, NULL);
-    if (!request->way.runs_on_device)
-        st = request->memory->begin(call->ctx, x->routed ? NULL : &shard->indices,
-                                    !syi_is_combine(x) ? shard->n_tokens : shard->table,
-                                    syi_exchange_choice_bytes(x));
-    if (st == SY_OK && !request->way.runs_on_device && comm->local)
-        st = request->memory->wait(call->ctx);
+    r->way.runs_on_gpu = syi_exchange_runs_on_gpu(r, NULL);
+    if (!r->way.runs_on_gpu)
+        st = r->memory->begin(call->ctx, x->reuses_routing ? NULL : &shard->indices,
+                              !syi_is_combine(x) ? shard->n_tokens : shard->table,
+                              syi_exchange_choice_bytes(x));
+    if (st == SY_OK && !r->way.runs_on_gpu && comm->local)
+        st = r->memory->wait(call->ctx);
     return st == SY_OK ? syi_device_poll(call->ctx) : syi_fail_backend(call->ctx, st, call->backend->name);
 }
 
-/* A device's tensors are wrong, and the contents of those before it, which come first, are on a device: they are read here, but for
+/* A device's tensors are wrong, and the contents of those before it, which come first, are on a GPU: they are read here, but for
    a capture. */
-static sy_status read_earlier(struct syi_call *call, sy_request *request, const struct syi_exchange_op *op,
+static sy_status read_earlier(struct syi_call *call, sy_request *r, const struct syi_exchange_op *op,
                               const DLTensor *const *all, int n, sy_status found)
 {
     sy_ctx *const ctx = call->ctx;
     const sy_fault fault = ctx->fault;
     char error[sizeof ctx->error];
     memcpy(error, ctx->error, sizeof error);
-    if (request->x.routed || request->memory->mesh->captures(ctx) ||
-        request->memory->begin(ctx, NULL, 0, 0) != SY_OK)
+    if (r->x.reuses_routing || r->memory->mesh->captures(ctx) || r->memory->begin(ctx, NULL, 0, 0) != SY_OK)
         return found;
-    request->way.runs_on_device = false;
+    r->way.runs_on_gpu = false;
     for (int s = 0; s < n; s++) {
         ctx->device = s + 1;
         ctx->found.bad = SYI_GOOD;
         take_shard(call, all, s);
-        const sy_status st =
-            syi_describe_found(ctx, op->info, op->contents(call, request, &request->x, &request->shard[s]));
+        const sy_status st = syi_describe_found(ctx, op->info, op->contents(call, r, &r->x, &r->shard[s]));
         if (st != SY_OK)
             return st;
     }
@@ -405,7 +408,7 @@ static sy_status read_earlier(struct syi_call *call, sy_request *request, const 
 
 /* Every device's checks, then its contents, in order of device; their headers. Sets request->x. A query has no
    contents and no headers, and may have `capacity` for the shapes of some devices. */
-static sy_status validate_shards(struct syi_call *call, sy_request *request, const struct syi_exchange_op *op,
+static sy_status validate_shards(struct syi_call *call, sy_request *r, const struct syi_exchange_op *op,
                                  int capacity)
 {
     const DLTensor *all[SYI_MAX_TENSORS];
@@ -413,19 +416,19 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
     memcpy(all, call->tensor, sizeof all);
     sy_status st = SY_OK;
     int64_t rows = 0;
-    for (int s = 0; st == SY_OK && s < request->comm->n_shards; s++) {
-        struct syi_exchange x = {.id = request->x.id};
-        struct syi_a2a_shard *shard = &request->shard[call->query ? 0 : s];
-        *shard = (struct syi_a2a_shard){.device = request->comm->device + s};
+    for (int s = 0; st == SY_OK && s < r->comm->n_shards; s++) {
+        struct syi_exchange x = {.id = r->x.id};
+        struct syi_a2a_shard *shard = &r->shard[call->query ? 0 : s];
+        *shard = (struct syi_a2a_shard){.device = r->comm->device + s};
         call->ctx->device = shard->device + 1;
         take_shard(call, all, s);
         call->shapes = s < capacity ? shapes + (size_t)s * (size_t)op->info->n_tensors : NULL;
-        st = op->check(call, request, &x, shard);
+        st = op->check(call, r, &x, shard);
         if (st == SY_OK && s == 0) {
-            request->x = x;
-            request->memory = call->backend->memory;
+            r->x = x;
+            r->memory = call->backend->memory;
             rows = call->rows;
-            st = check_memory(call, request, shard);
+            st = check_memory(call, r, shard);
         }
         shard->n_slots = x.n_slots;
         shard->n_experts = x.n_experts;
@@ -433,13 +436,12 @@ static sy_status validate_shards(struct syi_call *call, sy_request *request, con
         if (call->query)
             continue;
         if (st == SY_OK)
-            st = check_apart(call, request, s);
+            st = check_apart(call, r, s);
         if (st == SY_OK)
-            st = syi_describe_found(call->ctx, op->info, op->contents(call, request, &x, shard));
-        if (st != SY_OK && request->way.runs_on_device && s > 0)
-            st = read_earlier(call, request, op, all, s, st);
-        fill_header(request, &x, shard, st,
-                    request->comm->local ? &request->agreed.header[s] : &request->agreed.mine);
+            st = syi_describe_found(call->ctx, op->info, op->contents(call, r, &x, shard));
+        if (st != SY_OK && r->way.runs_on_gpu && s > 0)
+            st = read_earlier(call, r, op, all, s, st);
+        fill_header(r, &x, shard, st, r->comm->local ? &r->agreed.header[s] : &r->agreed.mine);
     }
     call->ctx->device = 0;
     call->rows = rows; /* a query tells of the first */
@@ -452,11 +454,11 @@ static const struct syi_op *op_of(const struct syi_exchange_op *op)
 }
 
 sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
-                           sy_request *request)
+                           sy_request *r)
 {
     struct syi_call call = {.ctx = ctx, .op = op_of(op), .backend = syi_host_backend};
-    SYI_TRY(op->prepare(&call, args, args_bytes));
-    return validate_shards(&call, request, op, 0);
+    SYI_TRY(op->copy_args(&call, args, args_bytes));
+    return validate_shards(&call, r, op, 0);
 }
 
 sy_status syi_a2a_infer(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
@@ -465,12 +467,12 @@ sy_status syi_a2a_infer(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op
     struct syi_call call = {
         .ctx = ctx, .op = op_of(op), .query = true, .shapes = shapes, .backend = syi_host_backend};
     struct syi_a2a_shard one;
-    sy_request request = {.comm = comm, .ctx = ctx, .x.id = (enum syi_op_id)op->info->number, .shard = &one};
+    sy_request r = {.comm = comm, .ctx = ctx, .x.id = (enum syi_op_id)op->info->number, .shard = &one};
     syi_clear_fault(ctx, op->info->name);
-    SYI_TRY(op->prepare(&call, args, args_bytes));
+    SYI_TRY(op->copy_args(&call, args, args_bytes));
     if (comm == NULL)
         return syi_fail(ctx, SY_ERR_NULL, "comm", "is NULL, want a comm");
-    SYI_TRY(validate_shards(&call, &request, op, n / op->info->n_tensors));
+    SYI_TRY(validate_shards(&call, &r, op, n / op->info->n_tensors));
     *query = (sy_query){call.rows, call.slots, 0};
     return SY_OK;
 }

@@ -32,7 +32,7 @@ struct syi_a2a_options {
 
 /* The `validate` of both operators. */
 sy_status syi_a2a_validate(sy_ctx *ctx, const struct syi_exchange_op *op, const void *args, size_t args_bytes,
-                           sy_request *request);
+                           sy_request *r);
 
 /* What a query answers: the checks of every device, without contents; check has set call->rows and call->slots. */
 sy_status syi_a2a_query(sy_ctx *ctx, sy_comm *comm, const struct syi_exchange_op *op, const void *args,
@@ -49,9 +49,9 @@ SYI_MESH_OPERATORS(SYI_DECLARE)
 /* The entry points of an operator between devices. */
 #define SYI_DEFINE_EXCHANGE(op) \
     sy_status sy_##op##_start_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t args_bytes, \
-                                sy_request **request) \
+                                sy_request **r) \
     { \
-        return syi_exchange_start(ctx, comm, &syi_exchange_##op, args, args_bytes, request); \
+        return syi_exchange_start(ctx, comm, &syi_exchange_##op, args, args_bytes, r); \
     } \
     sy_status sy_##op##_n(sy_ctx *ctx, sy_comm *comm, const sy_##op##_args *args, size_t args_bytes) \
     { \
@@ -119,7 +119,7 @@ void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing);
 sy_status syi_a2a_check_rows(struct syi_call *call, const char *argument, int64_t a, int64_t b,
                              int64_t *rows);
 
-/* Neither has a layout more of them on any device: *rows at most. */
+/* OVERFLOW where the layout could need more than 2^31-1 rows on one device; *rows: the most it could need. */
 sy_status syi_a2a_check_layout_rows(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens,
                                     int64_t *rows);
 

@@ -294,7 +294,7 @@ static void fill_shard(struct syi_call *call, const struct syi_coded *coded, str
     x->mapping = syi_rows_of(call, MAPPING);
     x->mapping_in_cpu = syi_in_cpu_memory(call, MAPPING);
     x->routing = (sy_routing *)(uintptr_t)call->args.all_to_all_combine.routing;
-    x->routed = x->routing != NULL;
+    x->reuses_routing = x->routing != NULL;
     shard->from[0] = syi_rows_of(call, INPUT);
     shard->to[0] = syi_rows_of(call, OUTPUT);
     fill_codes(call, coded, x, shard);
@@ -328,10 +328,10 @@ static sy_status check_inputs(struct syi_call *call, const sy_comm *comm, const 
     return check_counts(call, x, shard, *group_tokens);
 }
 
-static sy_status check(struct syi_call *call, const sy_request *request, struct syi_exchange *x,
+static sy_status check(struct syi_call *call, const sy_request *r, struct syi_exchange *x,
                        struct syi_a2a_shard *shard)
 {
-    const sy_comm *comm = request->comm;
+    const sy_comm *comm = r->comm;
     const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
     if (a->routing != NULL)
         call->tensor[METADATA] = call->tensor[MAPPING] = NULL;
@@ -371,39 +371,39 @@ static sy_status check_local(struct syi_call *call, const struct syi_a2a_hosts *
     return SY_OK;
 }
 
-static sy_status contents(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
+static sy_status contents(struct syi_call *call, sy_request *r, const struct syi_exchange *x,
                           struct syi_a2a_shard *shard)
 {
-    const sy_comm *comm = request->comm;
+    const sy_comm *comm = r->comm;
     const bool first = shard->device == comm->device;
     if (first)
-        SYI_TRY(syi_routing_begin(request));
-    const struct syi_a2a_hosts *hosts = x->routed ? &x->routing->hosts : &request->own.hosts;
+        SYI_TRY(syi_routing_begin(r));
+    const struct syi_a2a_hosts *hosts = x->reuses_routing ? &x->routing->hosts : &r->own.hosts;
     if (x->local_reduce && x->rule.replica == SY_A2A_REPLICA_ALL)
         SYI_TRY(syi_a2a_check_single(call->ctx, hosts, comm->mesh, x->axis));
     SYI_TRY(check_local(call, hosts, x, shard));
-    if (x->routed || request->way.runs_on_device)
+    if (x->reuses_routing || r->way.runs_on_gpu)
         return SY_OK;
     const int home = syi_group_of(comm->mesh, x->axis, shard->device);
     const int lead =
         syi_device_at(comm->mesh, x->axis, home, 0) - comm->device; /* first device of its group, if here */
     struct syi_rows table = shard->indices;
     const size_t row_bytes = syi_exchange_choice_bytes(x);
-    const sy_status st = request->memory->read(call->ctx, &table, shard->table, row_bytes);
+    const sy_status st = r->memory->read(call->ctx, &table, shard->table, row_bytes);
     if (st != SY_OK)
         return syi_fail_backend(call->ctx, st, "expert_metadata");
     shard->table_hash = comm->options.check == SY_CHECK_NONE && !comm->local
                             ? 0
                             : syi_a2a_hash(0, table, shard->table, row_bytes);
-    if (comm->local && !first && lead < shard->device && request->shard[lead].table_hash == shard->table_hash)
+    if (comm->local && !first && lead < shard->device && r->shard[lead].table_hash == shard->table_hash)
         return SY_OK; /* what its group's first device has, and was validated */
     /* One process, one table of a known number of tokens: read where it belongs while it is validated. */
-    request->now.chosen = !comm->local && !x->ragged;
+    r->now.chosen = !comm->local && !x->ragged;
     return syi_a2a_read_choices(call->ctx, METADATA, table, x->index_type, shard->table, x->n_slots,
-                                x->n_experts, x->strict, request->now.chosen ? request->own.choice : NULL);
+                                x->n_experts, x->strict, r->now.chosen ? r->own.choice : NULL);
 }
 
-static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
+static sy_status copy_args(struct syi_call *call, const void *args, size_t args_bytes)
 {
     SYI_TRY(syi_copy_args(call, args, args_bytes));
     const sy_all_to_all_combine_args *a = &call->args.all_to_all_combine;
@@ -413,6 +413,14 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
 }
 
 const struct syi_exchange_op syi_exchange_all_to_all_combine = {
-    &syi_op_all_to_all_combine.info, syi_a2a_validate, prepare, check, contents, NULL, NULL, syi_device_poll};
+    &syi_op_all_to_all_combine.info,
+    syi_a2a_validate,
+    copy_args,
+    check,
+    contents,
+    NULL,
+    NULL,
+    syi_device_poll,
+};
 
 SYI_DEFINE_EXCHANGE(all_to_all_combine)

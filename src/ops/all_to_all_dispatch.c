@@ -371,10 +371,10 @@ static void fill_shard(struct syi_call *call, const struct syi_coded *coded, str
     x->mapping = syi_rows_of(call, MAPPING);
     x->mapping_in_cpu = syi_in_cpu_memory(call, MAPPING);
     x->routing = call->args.all_to_all_dispatch.routing;
-    x->routed = call->args.all_to_all_dispatch.reuse_routing;
+    x->reuses_routing = call->args.all_to_all_dispatch.reuse_routing;
 }
 
-static sy_status check(struct syi_call *call, const sy_request *request, struct syi_exchange *x,
+static sy_status check(struct syi_call *call, const sy_request *r, struct syi_exchange *x,
                        struct syi_a2a_shard *shard)
 {
     const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
@@ -392,9 +392,9 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
     SYI_TRY(syi_check_tensors(call, false));
     SYI_TRY(check_ranks(call));
     SYI_TRY(syi_coded_check(call, &coded));
-    SYI_TRY(check_inputs(call, request->comm, x, &tokens));
+    SYI_TRY(check_inputs(call, r->comm, x, &tokens));
     SYI_TRY(syi_check_sizes(call));
-    SYI_TRY(check_fields(call, request->comm, shard, &tokens, x));
+    SYI_TRY(check_fields(call, r->comm, shard, &tokens, x));
     if (x->ragged)
         SYI_TRY(check_short(call, &tokens));
     SYI_TRY(check_counts(call, &tokens, x, &known.tokens));
@@ -403,17 +403,17 @@ static sy_status check(struct syi_call *call, const sy_request *request, struct 
         SYI_TRY(check_outputs(call, x, &coded, &known));
     SYI_TRY(syi_check_layout(call));
     if (call->shapes != NULL)
-        record_outputs(call, request->comm, x, &coded, &known, shard->device);
+        record_outputs(call, r->comm, x, &coded, &known, shard->device);
     shard->n_tokens = tokens.batch * tokens.run;
     fill_shard(call, &coded, x, shard);
     return SY_OK;
 }
 
-static sy_status read_choices(sy_ctx *ctx, const sy_request *request, const struct syi_exchange *x,
+static sy_status read_choices(sy_ctx *ctx, const sy_request *r, const struct syi_exchange *x,
                               struct syi_a2a_shard *shard)
 {
     struct syi_rows indices = shard->indices;
-    const sy_status st = request->memory->read(ctx, &indices, shard->n_tokens, syi_exchange_choice_bytes(x));
+    const sy_status st = r->memory->read(ctx, &indices, shard->n_tokens, syi_exchange_choice_bytes(x));
     if (st != SY_OK)
         return syi_fail_backend(ctx, st, "expert_indices");
     shard->read = indices;
@@ -421,11 +421,11 @@ static sy_status read_choices(sy_ctx *ctx, const sy_request *request, const stru
                                 x->n_experts, x->strict, NULL);
 }
 
-static sy_status choices(sy_ctx *ctx, sy_request *request)
+static sy_status choices(sy_ctx *ctx, sy_request *r)
 {
-    ctx->device = request->comm->device + 1;
-    const sy_status st = syi_describe_found(ctx, &syi_op_all_to_all_dispatch.info,
-                                            read_choices(ctx, request, &request->x, &request->shard[0]));
+    ctx->device = r->comm->device + 1;
+    const sy_status st =
+        syi_describe_found(ctx, &syi_op_all_to_all_dispatch.info, read_choices(ctx, r, &r->x, &r->shard[0]));
     ctx->device = 0;
     return st;
 }
@@ -438,22 +438,22 @@ static sy_status fail_found(sy_ctx *ctx, const struct syi_found *found)
     return st;
 }
 
-static sy_status contents(struct syi_call *call, sy_request *request, const struct syi_exchange *x,
+static sy_status contents(struct syi_call *call, sy_request *r, const struct syi_exchange *x,
                           struct syi_a2a_shard *shard)
 {
-    const sy_comm *comm = request->comm;
+    const sy_comm *comm = r->comm;
     if (shard->device == comm->device)
-        SYI_TRY(syi_routing_begin(request));
-    const struct syi_a2a_hosts *hosts = x->routed ? &x->routing->hosts : &request->own.hosts;
+        SYI_TRY(syi_routing_begin(r));
+    const struct syi_a2a_hosts *hosts = x->reuses_routing ? &x->routing->hosts : &r->own.hosts;
     const int64_t n_local = hosts->n_local[shard->device];
     SYI_TRY(syi_check_vector(call, EXPERT_COUNTS, n_local));
     SYI_TRY(syi_check_vector(call, EXPERT_OFFSETS, n_local + 1));
-    if (x->routed || request->way.runs_on_device || (request->memory->on_device && !comm->local))
+    if (x->reuses_routing || r->way.runs_on_gpu || (r->memory->on_gpu && !comm->local))
         return SY_OK;
-    return read_choices(call->ctx, request, x, shard);
+    return read_choices(call->ctx, r, x, shard);
 }
 
-static sy_status prepare(struct syi_call *call, const void *args, size_t args_bytes)
+static sy_status copy_args(struct syi_call *call, const void *args, size_t args_bytes)
 {
     SYI_TRY(syi_copy_args(call, args, args_bytes));
     const sy_all_to_all_dispatch_args *a = &call->args.all_to_all_dispatch;
@@ -465,13 +465,15 @@ static sy_status prepare(struct syi_call *call, const void *args, size_t args_by
                : syi_fail(call->ctx, SY_ERR_NULL, "routing", "is NULL and to be reused, want a routing");
 }
 
-const struct syi_exchange_op syi_exchange_all_to_all_dispatch = {&syi_op_all_to_all_dispatch.info,
-                                                                 syi_a2a_validate,
-                                                                 prepare,
-                                                                 check,
-                                                                 contents,
-                                                                 choices,
-                                                                 fail_found,
-                                                                 syi_device_poll};
+const struct syi_exchange_op syi_exchange_all_to_all_dispatch = {
+    &syi_op_all_to_all_dispatch.info,
+    syi_a2a_validate,
+    copy_args,
+    check,
+    contents,
+    choices,
+    fail_found,
+    syi_device_poll,
+};
 
 SYI_DEFINE_EXCHANGE(all_to_all_dispatch)

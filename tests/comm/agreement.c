@@ -6,6 +6,8 @@
 #include "support_memory.h"
 #include "threads_transport.h"
 
+#include "comm/comm.h"
+
 #include <pthread.h>
 #include <unistd.h>
 
@@ -65,9 +67,7 @@ static void device_thread(int device, void *user)
     t->allocators[device].fail_at = t->ctx_allocators[device].fail_at = 0;
     if (t->broken)
         note(ctx, mesh_call_run(ctx, comm, t->call[device]), &t->after[device], t->after_sentence[device]);
-    else if (run_mesh_case(ctx, comm, 0, t->after_sentence[device], sizeof t->after_sentence[device]))
-        t->after[device] = SY_OK;
-    else
+    else if (!run_mesh_case(ctx, comm, 0, t->after_sentence[device], sizeof t->after_sentence[device]))
         t->after[device] = SY_ERR_STATE;
     sy_comm_destroy(comm);
     sy_ctx_destroy(ctx);
@@ -168,6 +168,44 @@ TEST(no_process_answers)
     assert_int_equal(t.after[1], SY_ERR_COMM);
 }
 
+/* Device 0 gives up and writes over its input, memory of the comm: before device 1 begins the call, or when that has sent its header. */
+static void one_gives_up(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
+{
+    const struct mesh_tensor *x = &t->call[device]->tensors[MESH_INPUT][0];
+    const bool early = device == 1 && t->kind / 2 != 0;
+    sy_request *request = NULL;
+    void *memory = NULL;
+    if (sy_comm_reserve(ctx, comm, 1 << 16) != SY_OK || sy_comm_alloc(ctx, comm, x->bytes, &memory) != SY_OK)
+        abort();
+    memcpy(memory, x->mem, x->bytes);
+    if (device == 0 || t->kind % 2 != 0)
+        t->call[device]->fields[MESH_INPUT][0].data = memory;
+    if (early)
+        mesh_call_start(ctx, comm, t->call[device], &request);
+    pthread_barrier_wait(&t->all);
+    if (device == 1)
+        pthread_barrier_wait(&t->all); /* until device 0 has given up */
+    if (!early)
+        mesh_call_start(ctx, comm, t->call[device], &request);
+    comm->options.timeout_ms = device == 0 ? 1 : comm->options.timeout_ms;
+    note(ctx, sy_request_free(request), &t->status[device], t->sentence[device]);
+    memset(memory, 0x5A, x->bytes);
+    if (device == 0)
+        pthread_barrier_wait(&t->all);
+}
+
+TEST(rows_of_one_that_gave_up)
+{
+    for (int kind = 0; kind < 4; kind++) {
+        struct trial t = {.line = MESH_SIZES, .transport = {.shared = true}, .kind = kind, .broken = true};
+        t.act = one_gives_up;
+        run_trial(&t);
+        assert_int_equal(t.status[0], SY_ERR_TIMEOUT);
+        assert_int_equal(t.status[1], SY_ERR_COMM);
+        assert_non_null(strstr(t.sentence[1], "device 0 gave up"));
+    }
+}
+
 /* Device 1 comes to none of these calls. */
 static void wait_in_vain(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
 {
@@ -185,11 +223,9 @@ static void wait_in_vain(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm
 TEST(no_process_comes_for_memory)
 {
     for (int kind = 0; kind < 4; kind++) {
-        struct trial t = {.transport = {.shared = true},
-                          .comm = {.timeout_ms = 100},
-                          .act = wait_in_vain,
-                          .kind = kind,
-                          .broken = true};
+        struct trial t = {.transport = {.shared = true}, .comm = {.timeout_ms = 100}, .kind = kind};
+        t.act = wait_in_vain;
+        t.broken = true;
         run_trial(&t);
         assert_int_equal(t.status[0], SY_ERR_TIMEOUT);
         assert_non_null(strstr(t.sentence[0], "waited 100 ms for another process"));
@@ -200,21 +236,13 @@ TEST(no_process_comes_for_memory)
 
 /* ---- Memory that is not there ------------------------------------------------------------------------- */
 
+/* Of the comm, or of the context. */
 static void call_without_memory(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
 {
-    struct allocator *a = t->broken ? NULL : &t->allocators[device];
-    if (a && device == t->failing) {
+    struct allocator *a = t->kind < D ? &t->allocators[device] : &t->ctx_allocators[device];
+    if (device == t->failing) {
         a->calls = 0;
         a->fail_at = t->fail_at;
-    }
-    just_call(t, device, ctx, comm);
-}
-
-static void call_without_scratch(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
-{
-    if (device == t->failing) {
-        t->ctx_allocators[device].calls = 0;
-        t->ctx_allocators[device].fail_at = t->fail_at;
     }
     just_call(t, device, ctx, comm);
 }
@@ -227,11 +255,11 @@ static void memory_fails(void **state)
     int failures = 0;
     for (size_t m = 0; m < COUNT_OF(lines); m++)
         for (int kind = 0; kind < 2 * D; kind++) {
-            bool passed = false;
-            for (int n = 1; !passed; n++) {
+            for (int n = 1, passed = 0; !passed; n++) {
                 struct trial t = {.line = lines[m],
                                   .transport = *transport,
-                                  .act = kind < D ? call_without_memory : call_without_scratch,
+                                  .act = call_without_memory,
+                                  .kind = kind,
                                   .failing = kind % D,
                                   .fail_at = n};
                 run_trial(&t);
@@ -355,6 +383,7 @@ TEST_GROUP(agreement)
     test_add(&list, "transport fails, messages", transport_fails, (void *)&messages);
     test_add(&list, "transport fails, shared memory", transport_fails, (void *)&shared);
     test_add(&list, "no_process_answers", no_process_answers, NULL);
+    test_add(&list, "rows_of_one_that_gave_up", rows_of_one_that_gave_up, NULL);
     test_add(&list, "no_process_comes_for_memory", no_process_comes_for_memory, NULL);
     test_add(&list, "memory fails, messages", memory_fails, (void *)&messages);
     test_add(&list, "memory fails, shared memory", memory_fails, (void *)&shared);

@@ -80,9 +80,8 @@ static bool with_other_options(struct team *team, int device, sy_ctx *ctx, sy_co
 static void options_differ(void **state)
 {
     const struct way *way = *state;
-    for (int kind = 0; kind < (way->transport.shared ? 4 : 3); kind++) {
+    for (int kind = 0; kind < (way->transport.shared ? 4 : 3); kind++)
         run_team(&(struct team){.way = way, .mesh = {1, 2}, .kind = kind, .work = with_other_options});
-    }
 }
 
 /* ---- Barriers of the program -------------------------------------------------------------------------- */

@@ -25,11 +25,9 @@ static const sy_mesh meshes[] = {{1, 1}, {1, 2}, {2, 1}, {2, 2}, {1, 3}, {2, 3},
 static void run_on_meshes(const struct way *way,
                           bool (*work)(struct team *, int, sy_ctx *, sy_comm *, char *, size_t))
 {
-    for (size_t i = 0; i < COUNT_OF(meshes); i++) {
-        if (!test_third(i + 2 * (size_t)(way - ways)))
-            continue;
-        run_team(&(struct team){.way = way, .work = work, .mesh = meshes[i]});
-    }
+    for (size_t i = 0; i < COUNT_OF(meshes); i++)
+        if (test_third(i + 2 * (size_t)(way - ways)))
+            run_team(&(struct team){.way = way, .work = work, .mesh = meshes[i]});
 }
 
 /* ---- The cases of every comm -------------------------------------------------------------------------- */
@@ -113,9 +111,8 @@ TEST(bytes_on_the_wire)
 {
     static const int by_message[] = {0, 2, 3, 4};
     for (size_t w = 0; w < COUNT_OF(by_message); w++)
-        for (size_t i = 0; i < COUNT_OF(meshes); i++) {
+        for (size_t i = 0; i < COUNT_OF(meshes); i++)
             run_team(&(struct team){.way = &ways[by_message[w]], .mesh = meshes[i], .work = count_bytes});
-        }
 }
 
 /* No message is longer than asked for, unless it is one row; more links give more messages. */
@@ -145,9 +142,8 @@ static bool cut_messages(struct team *team, int device, sy_ctx *ctx, sy_comm *co
 
 TEST(messages_are_cut)
 {
-    for (int w = 0; w < 5; w += 4) {
+    for (int w = 0; w < 5; w += 4)
         run_team(&(struct team){.way = &ways[w], .mesh = {1, 2}, .work = cut_messages});
-    }
 }
 
 /* ---- Routings and memory ------------------------------------------------------------------------------ */
@@ -276,9 +272,8 @@ static bool lose_memory(struct team *team, int device, sy_ctx *ctx, sy_comm *com
 
 TEST(sharing_ends)
 {
-    for (int kind = 0; kind < 3; kind++) { /* dispatch, slots, sum */
+    for (int kind = 0; kind < 3; kind++) /* dispatch, slots, sum */
         run_team(&(struct team){.way = &ways[1], .mesh = {1, 2}, .work = lose_memory, .kind = kind});
-    }
 }
 
 static bool describe(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
@@ -293,9 +288,8 @@ static bool describe(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, 
 
 TEST(comms_describe_themselves)
 {
-    for (size_t w = 0; w < COUNT_OF(ways); w++) {
+    for (size_t w = 0; w < COUNT_OF(ways); w++)
         run_team(&(struct team){.way = &ways[w], .mesh = {2, 2}, .work = describe});
-    }
 }
 
 TEST_GROUP(exchange)
@@ -303,9 +297,8 @@ TEST_GROUP(exchange)
     struct test_list list = {0};
     for (size_t w = 0; w < COUNT_OF(ways); w++)
         test_add(&list, test_name("cases: %s", ways[w].name), cases, (void *)&ways[w]);
-    for (size_t w = 0; w < 8; w++) {
+    for (size_t w = 0; w < 8; w++)
         test_add(&list, test_name("routings: %s", ways[w].name), routings_are_reused, (void *)&ways[w]);
-    }
     test_add(&list, "inputs in memory of the comm, shared", inputs_in_memory_of_the_comm, (void *)&ways[1]);
     test_add(&list, "inputs in memory of the comm, not shared", inputs_in_memory_of_the_comm,
              (void *)&ways[0]);

@@ -164,7 +164,7 @@ static const char *way_name(const struct way *way)
 
 static int n_segments(const sy_comm *comm)
 {
-    int n = 0;
+    int n = comm->signs == SYI_NO_SEGMENT ? 0 : -1; /* of callers */
     for (int i = 0; i < SYI_MAX_SEGMENTS; i++)
         n += comm->segment[i].used;
     return n;

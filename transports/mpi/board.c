@@ -10,14 +10,14 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { SLOTS = 32, LINE = 64 };
+enum { SLOTS = 32, CACHE_LINE = 64 };
 
 /* The memory of one process: it alone writes. */
 struct syi_mpi_board {
     struct {
-        _Alignas(LINE) _Atomic uint64_t posted; /* gathers that are written */
-        _Alignas(LINE) _Atomic uint64_t ended;  /* gathers that this process has read, and all before */
-        _Alignas(LINE) unsigned char slot[SLOTS][SYI_MPI_SHORT];
+        _Alignas(CACHE_LINE) _Atomic uint64_t posted; /* gathers that are written */
+        _Alignas(CACHE_LINE) _Atomic uint64_t ended;  /* gathers that this process has read, and all before */
+        _Alignas(CACHE_LINE) unsigned char slot[SLOTS][SYI_MPI_SHORT];
     } channel[SY_N_CHANNELS];
 };
 

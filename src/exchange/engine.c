@@ -14,12 +14,12 @@ static const char *way_of(const sy_request *r)
 {
     static const char *const sent[] = {
         [SY_TRANSPORT_CPU] = "pinned", [SY_TRANSPORT_DEVICE] = "device", [SY_TRANSPORT_STREAM] = "stream"};
-    const bool on_device = r->memory != NULL && r->memory->on_device;
+    const bool on_gpu = r->memory != NULL && r->memory->on_gpu;
     if (r->comm->local)
         return "local";
     if (r->way.direct)
-        return on_device ? "mapped" : "shared";
-    return on_device ? sent[r->comm->transport.device_rows] : "messages";
+        return on_gpu ? "mapped" : "shared";
+    return on_gpu ? sent[r->comm->transport.device_rows] : "messages";
 }
 
 /* Other calls may use the context before the wait: its sentence is kept. */
@@ -35,17 +35,18 @@ void syi_exchange_finish(sy_request *r, sy_status status)
         keep_error(r);
     r->result.status = status;
     r->now.step = SYI_STEP_DONE;
-    r->now.routed = true;
+    r->now.reached_routed = true;
     if (r->ctx->trace == NULL || !syi_call_moves_rows(r))
         return;
-    const sy_trace report = {.op = syi_call_name(r->op),
-                             .isa = r->memory != NULL && r->memory->isa != NULL ? r->memory->isa
-                                                                                : r->ctx->kernels->name,
-                             .status = status,
-                             .threads = syi_usable_threads(r->ctx),
-                             .bytes = status == SY_OK ? r->result.bytes : 0,
-                             .nanoseconds = syi_now() - r->start_ns,
-                             .rows = status == SY_OK ? way_of(r) : NULL};
+    const sy_trace report = {
+        .op = syi_call_name(r->op),
+        .isa = r->memory != NULL && r->memory->isa != NULL ? r->memory->isa : r->ctx->kernels->name,
+        .status = status,
+        .threads = syi_usable_threads(r->ctx),
+        .bytes = status == SY_OK ? r->result.bytes : 0,
+        .nanoseconds = syi_now() - r->start_ns,
+        .rows = status == SY_OK ? way_of(r) : NULL,
+    };
     r->ctx->trace(r->ctx->trace_user, &report);
 }
 
@@ -65,19 +66,19 @@ void syi_exchange_break(sy_request *r, sy_status status)
     syi_exchange_finish(r, syi_fail_transport(r->ctx, r->comm, status));
 }
 
-void syi_exchange_fail_device(sy_request *r, sy_status status)
+void syi_exchange_fail_gpu(sy_request *r, sy_status status)
 {
     syi_clear_fault(r->ctx, syi_call_name(r->op));
     syi_exchange_finish(r, syi_fail_backend(r->ctx, status, "device"));
 }
 
-/* The same between processes: the others wait for rows that will not come. */
-static sy_status break_device(sy_request *r, sy_status status)
+/* The same between processes, unless all is well: the others wait for rows that will not come. */
+static sy_status end_if_gpu_failed(sy_request *r, sy_status status)
 {
     if (status == SY_OK)
         return SY_OK;
     syi_comm_break(r->comm);
-    syi_exchange_fail_device(r, status);
+    syi_exchange_fail_gpu(r, status);
     return SY_OK;
 }
 
@@ -110,9 +111,9 @@ static bool all_older(const sy_request *r, bool (*have)(const sy_request *older)
     return true;
 }
 
-static bool have_table(const sy_request *r)
+static bool reached_choices(const sy_request *r)
 {
-    return r->now.step >= SYI_STEP_TABLE;
+    return r->now.step >= SYI_STEP_CHOICES;
 }
 
 static bool is_done(const sy_request *r)
@@ -120,12 +121,12 @@ static bool is_done(const sy_request *r)
     return r->now.step == SYI_STEP_DONE;
 }
 
-static bool have_begun_all(const sy_request *r)
+static bool began_all_operations(const sy_request *r)
 {
     return r->now.posted && (r->now.step == SYI_STEP_ROWS || r->now.step == SYI_STEP_REJECTED);
 }
 
-static bool have_no_control(const sy_request *r)
+static bool left_control_channel(const sy_request *r)
 {
     return r->now.step >= SYI_STEP_ROWS && (r->now.step != SYI_STEP_REJECTED || r->now.posted);
 }
@@ -138,7 +139,7 @@ static bool have_sent_rows(const sy_request *r)
 /* Where all operations of a transport have one order: older requests have begun theirs, so those of a request follow each other. */
 static bool may_begin(const sy_request *r)
 {
-    return !r->comm->transport.one_order || all_older(r, have_begun_all);
+    return !r->comm->transport.one_order || all_older(r, began_all_operations);
 }
 
 static void enter(sy_request *r, enum syi_step step)
@@ -164,14 +165,14 @@ static sy_status post_header(sy_request *r, int channel)
     return post(r, channel, SY_AXIS_ALL, &r->agreed.sent, sizeof r->agreed.sent, r->agreed.header, NULL);
 }
 
-/* They have arrived. */
+/* They have arrived; sealing is its own inverse. */
 static void open_headers(sy_request *r)
 {
     for (int d = 0; d < r->comm->n_devices; d++)
         syi_seal_header(&r->agreed.header[d]);
 }
 
-/* Whether everything the step waits for has arrived. */
+/* Whether every operation of the transport that the step waits for has ended. */
 static sy_status arrived(sy_request *r, bool *all)
 {
     const sy_transport *t = &r->comm->transport;
@@ -203,9 +204,9 @@ static sy_status read_and_list(sy_request *r)
 {
     if (r->now.listed)
         return r->now.list_status;
-    r->now.list_status = r->x.routed ? syi_routing_fetch(r->ctx, r->x.routing) : syi_routing_read(r);
+    r->now.list_status = r->x.reuses_routing ? syi_routing_fetch(r->ctx, r->x.routing) : syi_routing_read(r);
     r->now.listed = true;
-    if (r->now.list_status == SY_OK && !r->x.routed) {
+    if (r->now.list_status == SY_OK && !r->x.reuses_routing) {
         syi_clear_fault(r->ctx, syi_call_name(r->op));
         r->now.list_status = syi_exchange_check_experts(r);
     }
@@ -253,11 +254,11 @@ static void run_local(sy_request *r)
         reject(r, &a, &a);
         return;
     }
-    if (r->way.runs_on_device) {
-        syi_exchange_run_on_device(r);
+    if (r->way.runs_on_gpu) {
+        syi_exchange_run_on_gpu(r);
         return;
     }
-    if (!x->routed)
+    if (!x->reuses_routing)
         syi_routing_order(r);
     sy_status st = read_and_list(r);
     if (st == SY_OK && syi_exchange_encodes(x))
@@ -267,13 +268,13 @@ static void run_local(sy_request *r)
         return;
     }
     syi_exchange_find_sources(r);
-    syi_exchange_tables(r);
+    syi_exchange_write_extras(r);
     syi_exchange_direct(r);
     st = r->memory->end(r->ctx);
-    if (st == SY_OK && r->memory->on_device && syi_exchange_encodes(x))
+    if (st == SY_OK && r->memory->on_gpu && syi_exchange_encodes(x))
         st = r->memory->mark(r->ctx, &r->travel);
     if (st != SY_OK) {
-        syi_exchange_fail_device(r, st);
+        syi_exchange_fail_gpu(r, st);
         return;
     }
     syi_routing_give(r);
@@ -286,19 +287,19 @@ static void run_local(sy_request *r)
 /* A combine, or a dispatch with a known routing, can make its lists before other processes answer. */
 static bool knows_choices(const sy_request *r)
 {
-    return r->x.routed || (syi_is_combine(&r->x) && !r->x.ragged);
+    return r->x.reuses_routing || (syi_is_combine(&r->x) && !r->x.ragged);
 }
 
-/* Choices of the other processes come in a message. On a device so do the places of staged rows of a combine. */
-static bool gathers_table(const sy_request *r)
+/* Choices of the other processes come in a message. Of a combine on a GPU so do the places of staged rows. */
+static bool gathers_choices(const sy_request *r)
 {
-    const bool on_device = r->memory->on_device;
+    const bool on_gpu = r->memory->on_gpu;
     if (!syi_is_combine(&r->x))
-        return !r->x.routed && (!r->way.direct || on_device);
+        return !r->x.reuses_routing && (!r->way.direct || on_gpu);
     bool staged = false;
     for (int d = 0; d < r->comm->n_devices; d++)
-        staged = staged || r->agreed.header[d].window == r->agreed.header[d].stage;
-    return r->way.direct && on_device && staged;
+        staged = staged || !syi_header_windowed(&r->agreed.header[d]);
+    return r->way.direct && on_gpu && staged;
 }
 
 /* Queues the copy of rows for others, and waits until all of it and the input are written. */
@@ -309,31 +310,31 @@ static sy_status stage(sy_request *r)
 }
 
 /* All local work before the header is sent. */
-static sy_status prepare(sy_request *r)
+static sy_status reserve_and_stage(sy_request *r)
 {
-    const bool tokens = !syi_is_combine(&r->x), on_device = r->memory->on_device;
+    const bool tokens = !syi_is_combine(&r->x), on_gpu = r->memory->on_gpu;
     sy_status st = syi_exchange_reserve(r);
     if (st != SY_OK)
         return st;
-    const bool listed = syi_exchange_lists_on_device(r);
-    r->agreed.mine.flags |= listed ? SYI_LISTS_ON_DEVICE : 0;
+    const bool listed = syi_exchange_lists_on_gpu(r);
+    r->agreed.mine.flags |= listed ? SYI_LISTS_ON_GPU : 0;
     if (listed)
         r->memory->skip(r->ctx);
     if (listed && !tokens && !r->way.windowed)
         syi_exchange_take_whole(r);
-    if (listed && tokens && r->way.windowed && !r->x.routed)
+    if (listed && tokens && r->way.windowed && !r->x.reuses_routing)
         syi_exchange_take_table(r);
     const bool fits = r->way.direct && r->way.stage_bytes <= syi_sharing_of(r)->slot_bytes,
                needs_no_lists =
                    tokens || (r->agreed.mine.flags & SYI_WHOLE) != 0; /* staged before the one wait */
     if (fits && needs_no_lists)
         st = syi_exchange_stage(r);
-    if (on_device)
-        st = syi_exchange_wait_device(r, st);
-    if (st == SY_OK && listed && r->x.routed) {
+    if (on_gpu)
+        st = syi_exchange_wait_gpu(r, st);
+    if (st == SY_OK && listed && r->x.reuses_routing) {
         st = syi_exchange_check_counts(r);
     } else if (st == SY_OK && knows_choices(r)) {
-        if (!r->x.routed)
+        if (!r->x.reuses_routing)
             syi_routing_order(r);
         st = read_and_list(r);
     }
@@ -355,18 +356,18 @@ static bool max_requested(const sy_request *r, size_t *max)
     return *max > 0;
 }
 
-/* The device lists no rows after all: choices that it was to validate are read here, and all agree once more. */
+/* The GPU lists no rows after all: choices that it was to validate are read here, and all agree once more. */
 static void list_in_host(sy_request *r, sy_status st)
 {
-    if (st == SY_OK && (r->agreed.mine.flags & SYI_LISTS_ON_DEVICE) != 0)
+    if (st == SY_OK && (r->agreed.mine.flags & SYI_LISTS_ON_GPU) != 0)
         st = syi_exchange_read_choices(r);
     if (st != SY_OK && r->agreed.mine.status == SY_OK)
         syi_exchange_note_error(r->ctx, &r->agreed.notice);
     syi_exchange_leave_table(r);
-    r->way.by_device = false;
-    r->agreed.mine.flags &= (uint8_t)~SYI_LISTS_ON_DEVICE;
+    r->way.by_gpu = false;
+    r->agreed.mine.flags &= (uint8_t)~SYI_LISTS_ON_GPU;
     r->agreed.mine.status = (uint8_t)st;
-    enter(r, SYI_STEP_MESSAGE);
+    enter(r, SYI_STEP_FALLBACK);
 }
 
 /* Memory cannot be shared any more: rows are sent in messages, which need other scratch. */
@@ -375,18 +376,18 @@ static void use_messages(sy_request *r)
     sy_status st = SY_OK;
     if (r->way.direct) {
         st = syi_exchange_reserve(r);
-        if (st == SY_OK && r->memory->on_device && gathers_table(r))
-            st = syi_exchange_reread_table(r);
+        if (st == SY_OK && r->memory->on_gpu && gathers_choices(r))
+            st = syi_exchange_load_choices(r);
         if (st == SY_OK && r->now.listed)
             syi_exchange_lists(r);
     }
     list_in_host(r, st);
 }
 
-static enum syi_step stage_or_list(const sy_request *r)
+static enum syi_step grow_or_choices(const sy_request *r)
 {
     size_t max;
-    return r->way.direct && max_requested(r, &max) ? SYI_STEP_GROW : SYI_STEP_TABLE;
+    return r->way.direct && max_requested(r, &max) ? SYI_STEP_GROW : SYI_STEP_CHOICES;
 }
 
 static sy_status step_header(sy_request *r)
@@ -394,7 +395,7 @@ static sy_status step_header(sy_request *r)
     sy_comm *comm = r->comm;
     if (!r->now.posted)
         return may_begin(r) ? post_header(r, SY_CHANNEL_HEADER) : SY_OK;
-    if (!all_older(r, have_table))
+    if (!all_older(r, reached_choices))
         return SY_OK;
     open_headers(r);
     r->agreed.verdict = syi_validate_headers(comm, r->agreed.header);
@@ -403,8 +404,7 @@ static sy_status step_header(sy_request *r)
             comm->sequence = r->agreed.header[d].sequence + 1;
     if (r->agreed.verdict.status != SY_OK) {
         enter(r, SYI_STEP_REJECTED);
-        if (syi_exchange_some_list_on_device(
-                r)) /* faults of choices come before what processes disagree about */
+        if (syi_exchange_list_on_gpu(r) > 0) /* faults of choices come before what processes disagree about */
             list_in_host(r, (sy_status)r->agreed.mine.status);
         return SY_OK;
     }
@@ -413,7 +413,7 @@ static sy_status step_header(sy_request *r)
         syi_exchange_finish(r, SY_OK);
         return SY_OK;
     }
-    r->way.by_device = syi_exchange_all_list_on_device(r);
+    r->way.by_gpu = r->way.direct && syi_exchange_list_on_gpu(r) == comm->n_devices;
     const int damaged = syi_exchange_damaged(r);
     if (damaged >= 0)
         return reject_damaged(r, damaged);
@@ -423,18 +423,18 @@ static sy_status step_header(sy_request *r)
         reject(r, &r->agreed.notice, &r->agreed.notice);
         return SY_OK;
     }
-    if (!r->x.routed && !r->now.listed)
+    if (!r->x.reuses_routing && !r->now.listed)
         syi_routing_order(r);
-    /* Sharing may have ended after some processes had begun this call and before others had: all of them check. */
+    /* Of calls begun around the end of sharing, n_requests at most, some processes did not know it: all agree again. */
     const uint64_t lost_at = syi_sharing_of(r)->lost_at;
     if (lost_at > 0 && r->sequence <= lost_at + (uint64_t)comm->n_requests) {
         use_messages(r);
         return SY_OK;
     }
-    if (!r->way.by_device && syi_exchange_some_list_on_device(r))
+    if (!r->way.by_gpu && syi_exchange_list_on_gpu(r) > 0)
         list_in_host(r, SY_OK);
     else
-        enter(r, stage_or_list(r));
+        enter(r, grow_or_choices(r));
     return SY_OK;
 }
 
@@ -443,30 +443,31 @@ static sy_status step_grow(sy_request *r)
 {
     sy_comm *comm = r->comm;
     size_t max = 0;
-    if (r->now.posted) {
-        syi_stage_attach(comm, r->ctx);
-        enter(r, SYI_STEP_ATTACH);
+    if (!r->now.posted) {
+        if (!all_older(r, is_done))
+            return SY_OK;
+        max_requested(r, &max);
+        if (max * SYI_PAGE > syi_sharing_of(r)->slot_bytes) {
+            syi_stage_begin(comm, r->ctx, r->memory->on_gpu ? r->memory : NULL, max * SYI_PAGE);
+            return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->share, sizeof comm->share, comm->shares,
+                        NULL);
+        }
+        enter(r, SYI_STEP_PUBLISH);
         return SY_OK;
     }
-    if (!all_older(r, is_done))
-        return SY_OK;
-    max_requested(r, &max);
-    if (max * SYI_PAGE <= syi_sharing_of(r)->slot_bytes) {
-        enter(r, SYI_STEP_STAGE);
-        return SY_OK;
-    }
-    syi_stage_begin(comm, r->ctx, r->memory->on_device ? r->memory : NULL, max * SYI_PAGE);
-    return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->share, sizeof comm->share, comm->shares, NULL);
+    syi_stage_attach(comm, r->ctx);
+    enter(r, SYI_STEP_MAPPED);
+    return SY_OK;
 }
 
-static sy_status step_attach(sy_request *r)
+static sy_status step_mapped(sy_request *r)
 {
     sy_comm *comm = r->comm;
     if (!r->now.posted)
         return post(r, SY_CHANNEL_CONTROL, SY_AXIS_ALL, &comm->outcome, sizeof comm->outcome, comm->statuses,
                     NULL);
     if (syi_stage_end(comm)) {
-        enter(r, SYI_STEP_STAGE);
+        enter(r, SYI_STEP_PUBLISH);
         return SY_OK;
     }
     syi_sharing_of(r)->lost_at = r->sequence;
@@ -475,36 +476,38 @@ static sy_status step_attach(sy_request *r)
 }
 
 /* Makes the rows readable for others, and sends their place. */
-static sy_status step_stage(sy_request *r)
+static sy_status step_publish(sy_request *r)
 {
-    if (r->now.posted) {
-        open_headers(r);
-        const int damaged = syi_exchange_damaged(r);
-        enter(r, SYI_STEP_TABLE);
-        return damaged >= 0 ? reject_damaged(r, damaged) : SY_OK;
+    if (!r->now.posted) {
+        if (syi_is_combine(&r->x) && !r->now.listed && !r->way.by_gpu)
+            r->agreed.mine.status = (uint8_t)read_and_list(r);
+        const sy_status st =
+            r->agreed.mine.requested > 0 && r->agreed.mine.status == SY_OK ? stage(r) : SY_OK;
+        return st == SY_OK ? post_header(r, SY_CHANNEL_CONTROL) : end_if_gpu_failed(r, st);
     }
-    if (syi_is_combine(&r->x) && !r->now.listed && !r->way.by_device)
-        r->agreed.mine.status = (uint8_t)read_and_list(r);
-    const sy_status st = r->agreed.mine.requested > 0 && r->agreed.mine.status == SY_OK ? stage(r) : SY_OK;
-    if (st != SY_OK)
-        return break_device(r, st);
-    return post_header(r, SY_CHANNEL_CONTROL);
+    open_headers(r);
+    const int damaged = syi_exchange_damaged(r);
+    enter(r, SYI_STEP_CHOICES);
+    return damaged >= 0 ? reject_damaged(r, damaged) : SY_OK;
 }
 
-static sy_status step_message(sy_request *r)
+/* All agree once more: after a fallback, or whether rows fit. A verdict of the first headers, which these may not repeat, stays. */
+static sy_status agree_again(sy_request *r)
 {
     if (!r->now.posted)
-        return all_older(r, have_no_control) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
+        return all_older(r, left_control_channel) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
     open_headers(r);
     const struct syi_verdict found = syi_validate_headers(r->comm, r->agreed.header);
-    if (found.status != SY_OK) /* else that of the first headers, which one of these may not repeat, stays */
+    if (found.status != SY_OK || r->now.step == SYI_STEP_FITS)
         r->agreed.verdict = found;
-    enter(r, r->agreed.verdict.status != SY_OK ? SYI_STEP_REJECTED : stage_or_list(r));
+    enter(r, r->agreed.verdict.status != SY_OK ? SYI_STEP_REJECTED
+             : r->now.step == SYI_STEP_FITS    ? SYI_STEP_ROWS
+                                               : grow_or_choices(r));
     return SY_OK;
 }
 
 /* Gathers the indices of all tokens of the group. */
-static sy_status post_table(sy_request *r)
+static sy_status post_choices(sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const struct syi_a2a_group *group = &r->own.group[0];
@@ -513,30 +516,29 @@ static sy_status post_table(sy_request *r)
     if (syi_is_combine(x))
         return post(r, SY_CHANNEL_TABLE, x->axis, r->lists.starts,
                     (size_t)x->n_positions * sizeof *r->lists.starts, r->lists.raw, NULL);
-    /* What was read of a device is of another call by now. */
-    const sy_status st = r->now.tabled ? SY_OK : syi_exchange_reread_table(r);
+    const sy_status st = r->now.choices_packed ? SY_OK : syi_exchange_load_choices(r);
     if (st != SY_OK)
-        return break_device(r, st);
+        return end_if_gpu_failed(r, st);
     for (int p = 0; p < x->n_positions; p++)
         r->agreed.counts[p] = (size_t)(group->order.first[p + 1] - group->order.first[p]) * row_bytes;
     return post(r, SY_CHANNEL_TABLE, x->axis, r->lists.mine_raw, (size_t)shard->n_tokens * row_bytes,
                 r->lists.raw, x->ragged ? r->agreed.counts : NULL);
 }
 
-static sy_status step_table(sy_request *r)
+static sy_status step_choices(sy_request *r)
 {
-    if (!all_older(r, have_table) || !may_begin(r))
+    if (!all_older(r, reached_choices) || !may_begin(r))
         return SY_OK;
-    if (r->way.by_device) {
+    if (r->way.by_gpu) {
         enter(r, SYI_STEP_ROWS);
         return SY_OK;
     }
-    if (gathers_table(r) && !r->now.posted)
-        return post_table(r);
+    if (gathers_choices(r) && !r->now.posted)
+        return post_choices(r);
     const sy_status st = read_and_list(r);
     r->agreed.mine.status = (uint8_t)st;
     if (syi_exchange_may_overflow(r)) {
-        enter(r, SYI_STEP_AGREED);
+        enter(r, SYI_STEP_FITS);
         return SY_OK;
     }
     if (st != SY_OK) { /* local only: without checks no agreement follows */
@@ -547,26 +549,16 @@ static sy_status step_table(sy_request *r)
     return SY_OK;
 }
 
-static sy_status step_agreed(sy_request *r)
+static void reach_routed(sy_request *r)
 {
-    if (!r->now.posted)
-        return all_older(r, have_no_control) ? post_header(r, SY_CHANNEL_CONTROL) : SY_OK;
-    open_headers(r);
-    r->agreed.verdict = syi_validate_headers(r->comm, r->agreed.header);
-    enter(r, r->agreed.verdict.status != SY_OK ? SYI_STEP_REJECTED : SYI_STEP_ROWS);
-    return SY_OK;
-}
-
-static void become_routed(sy_request *r)
-{
-    if (!r->way.by_device)
-        syi_exchange_tables(r);
+    if (!r->way.by_gpu)
+        syi_exchange_write_extras(r);
     syi_routing_give(r);
     syi_exchange_count_bytes(r);
-    r->now.routed = true;
+    r->now.reached_routed = true;
 }
 
-/* A device may have found that rows did not fit: all processes have then seen that. */
+/* A GPU may have found that rows did not fit: all processes have then seen that. */
 static void end_rows(sy_request *r)
 {
     if (r->agreed.verdict.status != SY_OK)
@@ -575,16 +567,36 @@ static void end_rows(sy_request *r)
         syi_exchange_finish(r, SY_OK);
 }
 
-/* Rows have been read in place: signals that. Where no message followed the headers, only the fence proves that the others have seen
-   them too: a process that gave up waiting may write over its rows. */
+/* A process that has given up, whose program may have written over tensors that were read in place; all its messages may have come. */
+static int gave_up(const sy_request *r)
+{
+    for (int d = 0; d < r->comm->n_devices; d++) {
+        const struct syi_header *h = &r->agreed.header[d];
+        if ((syi_header_windowed(h) || (h->flags & SYI_TABLE_IN_PLACE) != 0) && syi_comm_gave_up(r->comm, d))
+            return d;
+    }
+    return -1;
+}
+
+/* Rows have been read in place: signals that. Waits for the others where they may still read tensors of this call; and where GPUs list rows,
+   since no message of the others has followed their headers. */
 static sy_status signal_read(sy_request *r)
 {
     const sy_transport *t = &r->comm->transport;
+    const int lost = gave_up(r);
+    if (lost >= 0) {
+        syi_comm_break(r->comm);
+        syi_clear_fault(r->ctx, syi_call_name(r->op));
+        syi_fail(r->ctx, SY_ERR_COMM, "comm",
+                 "is broken: device %d gave up and may have written over its rows, want a new one", lost);
+        syi_exchange_finish(r, SY_ERR_COMM);
+        return SY_OK;
+    }
     const sy_status st = t->gather(t->self, SY_CHANNEL_FENCE, r->x.axis, NULL, 0, NULL, NULL, &r->fence);
     r->fencing = st == SY_OK;
     if (st != SY_OK)
         return st;
-    if (r->way.windowed || r->way.by_device)
+    if (r->way.windowed || r->way.by_gpu)
         enter(r, SYI_STEP_FENCE);
     else
         end_rows(r);
@@ -599,44 +611,48 @@ static sy_status move_listed(sy_request *r)
         syi_comm_break(r->comm); /* known only to this process */
         return reject_damaged(r, damaged);
     }
-    become_routed(r);
+    reach_routed(r);
     if (r->way.direct)
         syi_exchange_direct(r);
-    if (!r->memory->on_device)
+    if (!r->memory->on_gpu)
         return SY_OK;
     r->now.packing = true;
     return r->way.direct ? syi_exchange_reading(r) : syi_exchange_pack(r);
 }
 
-static sy_status step_rows(sy_request *r)
+static sy_status begin_rows(sy_request *r)
 {
     sy_status st = SY_OK;
-    if (r->now.posted) {
-        st = syi_exchange_landed(r);
-        if (st == SY_OK)
-            syi_exchange_finish(r, SY_OK);
-        return break_device(r, st);
-    }
     if (!r->now.packing) {
         if (!all_older(r, have_sent_rows) || syi_routing_busy(r))
             return SY_OK;
-        r->now.packing = r->way.by_device;
-        st = r->way.by_device ? syi_exchange_queue_on_device(r) : move_listed(r);
+        r->now.packing = r->way.by_gpu;
+        st = r->way.by_gpu ? syi_exchange_queue_on_gpu(r) : move_listed(r);
     }
-    bool ready = r->now.step == SYI_STEP_ROWS;
+    bool ready = r->now.step == SYI_STEP_ROWS; /* else move_listed has rejected damaged memory */
     if (st == SY_OK && r->now.packing)
         st = syi_exchange_packed(r, &ready);
     if (st != SY_OK || !ready)
-        return break_device(r, st);
-    if (r->way.by_device) {
+        return end_if_gpu_failed(r, st);
+    if (r->way.by_gpu) {
         syi_exchange_read_counts(r);
         if (r->agreed.verdict.status == SY_OK)
-            become_routed(r);
+            reach_routed(r);
     }
     if (r->way.direct)
         return signal_read(r);
     r->now.posted = true;
     return syi_exchange_post(r);
+}
+
+static sy_status step_rows(sy_request *r)
+{
+    if (!r->now.posted)
+        return begin_rows(r);
+    const sy_status st = syi_exchange_unpack(r);
+    if (st == SY_OK)
+        syi_exchange_finish(r, SY_OK);
+    return end_if_gpu_failed(r, st);
 }
 
 static sy_status test_fence(sy_request *r)
@@ -659,7 +675,7 @@ static sy_status step_fence(sy_request *r)
 static sy_status step_rejected(sy_request *r)
 {
     if (!r->now.posted) {
-        if (!all_older(r, have_no_control))
+        if (!all_older(r, left_control_channel))
             return SY_OK;
         if (r->agreed.mine.status == SY_OK)
             syi_exchange_describe(r, &r->x, &r->shard[0], &r->agreed.notice);
@@ -671,11 +687,13 @@ static sy_status step_rejected(sy_request *r)
     return SY_OK;
 }
 
+/* Each is called until it moves: first with `posted` false, when it may wait for older requests and then sends; then once all that it waits
+   for has arrived. Those that send nothing enter the next step at once. An error is the transport's, and breaks the comm. */
 static sy_status (*const steps[])(sy_request *r) = {
     [SYI_STEP_HEADER] = step_header,       [SYI_STEP_GROW] = step_grow,
-    [SYI_STEP_ATTACH] = step_attach,       [SYI_STEP_STAGE] = step_stage,
-    [SYI_STEP_MESSAGE] = step_message,     [SYI_STEP_TABLE] = step_table,
-    [SYI_STEP_AGREED] = step_agreed,       [SYI_STEP_ROWS] = step_rows,
+    [SYI_STEP_MAPPED] = step_mapped,       [SYI_STEP_PUBLISH] = step_publish,
+    [SYI_STEP_FALLBACK] = agree_again,     [SYI_STEP_CHOICES] = step_choices,
+    [SYI_STEP_FITS] = agree_again,         [SYI_STEP_ROWS] = step_rows,
     [SYI_STEP_FENCE] = step_fence,         [SYI_STEP_REJECTED] = step_rejected,
     [SYI_STEP_QUEUED] = syi_exchange_poll,
 };
@@ -683,7 +701,7 @@ static sy_status (*const steps[])(sy_request *r) = {
 bool syi_exchange_captured(const sy_request *r)
 {
     return r->open && r->now.step != SYI_STEP_DONE && syi_call_moves_rows(r) &&
-           r->agreed.mine.status == SY_OK && r->memory != NULL && r->memory->on_device &&
+           r->agreed.mine.status == SY_OK && r->memory != NULL && r->memory->on_gpu &&
            (!r->comm->local || r->way.marked) && r->memory->mesh->captures(r->ctx);
 }
 
@@ -745,9 +763,9 @@ void syi_exchange_begin(sy_request *r, sy_status validated)
     sy_status st = validated;
     sy_comm *comm = r->comm;
     if (st == SY_OK && comm->local)
-        st = r->way.runs_on_device ? syi_exchange_reserve_on_device(r) : syi_exchange_reserve(r);
+        st = r->way.runs_on_gpu ? syi_exchange_reserve_on_gpu(r) : syi_exchange_reserve(r);
     else if (st == SY_OK && syi_call_moves_rows(r))
-        st = prepare(r);
+        st = reserve_and_stage(r);
     if (st != SY_OK)
         r->x.routing = NULL; /* it is not filled */
     if (comm->local) {
@@ -769,9 +787,9 @@ void syi_exchange_begin(sy_request *r, sy_status validated)
             syi_exchange_finish(r, st);
             return;
         }
-        if (!r->x.routed && !r->now.listed)
+        if (!r->x.reuses_routing && !r->now.listed)
             syi_routing_order(r);
     }
-    enter(r, needs_header(r) ? SYI_STEP_HEADER : SYI_STEP_TABLE);
+    enter(r, needs_header(r) ? SYI_STEP_HEADER : SYI_STEP_CHOICES);
     syi_exchange_progress(comm);
 }

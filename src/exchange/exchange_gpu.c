@@ -1,10 +1,10 @@
 /*
- * Exchanges of tensors on a device that its kernels execute (base/mesh_device.h): of a mesh inside one process the whole call, in the order of
+ * Exchanges of tensors on a GPU that its kernels execute (base/mesh_device.h): of a mesh inside one process the whole call, in the order of
  * the context's stream; between processes that map each other's memory all but the agreement.
  */
 #include "exchange/exchange.h"
 
-static const struct syi_mesh_device *device_of(const sy_request *r)
+static const struct syi_mesh_device *gpu_of(const sy_request *r)
 {
     return r->memory->mesh;
 }
@@ -37,9 +37,9 @@ static struct syi_a2a_plan plan_of(const sy_comm *comm, const struct syi_exchang
         .zero = x->zero,
         .local_reduce = x->local_reduce,
         .sum = x->sum,
-        .routed = x->routed,
+        .routed = x->reuses_routing,
         .n_planes = x->n_planes,
-        .number = 1 + (x->routed ? x->routing->epoch : sequence),
+        .number = 1 + (x->reuses_routing ? x->routing->epoch : sequence),
     };
     if (comm->local || !syi_exchange_encodes(x)) /* else they are made before rows are read */
         plan.codes = x->codes;
@@ -50,20 +50,20 @@ static struct syi_a2a_plan plan_of(const sy_comm *comm, const struct syi_exchang
     return plan;
 }
 
-bool syi_exchange_runs_on_device(const sy_request *r, const sy_routing *by)
+bool syi_exchange_runs_on_gpu(const sy_request *r, const sy_routing *by)
 {
     const struct syi_exchange *x = &r->x;
-    if (!r->comm->local || device_of(r) == NULL || (x->routed && !x->routing->on_device))
+    if (!r->comm->local || gpu_of(r) == NULL || (x->reuses_routing && !x->routing->on_gpu))
         return false;
     const struct syi_a2a_plan plan = plan_of(r->comm, x, by, x->max_tokens * r->comm->n_devices, r->sequence);
-    return device_of(r)->can(&plan);
+    return gpu_of(r)->can(&plan);
 }
 
 /* Whether the trace needs the number of rows, which the device knows. */
 static bool counts_rows(const sy_request *r)
 {
     return r->ctx->trace != NULL && !syi_is_combine(&r->x) && r->x.layout != SY_LAYOUT_PADDED &&
-           !device_of(r)->captures(r->ctx);
+           !gpu_of(r)->captures(r->ctx);
 }
 
 /* Scratch: the devices, and for a trace their rows. */
@@ -75,7 +75,7 @@ static void lay_out(const sy_request *r, struct syi_arena *arena, struct syi_a2a
     *need = counts_rows(r) ? syi_take(arena, n * sizeof **need) : NULL;
 }
 
-sy_status syi_exchange_reserve_on_device(sy_request *r)
+sy_status syi_exchange_reserve_on_gpu(sy_request *r)
 {
     struct syi_arena arena = {NULL, 0};
     struct syi_a2a_device *device;
@@ -90,16 +90,18 @@ sy_status syi_exchange_reserve_on_device(sy_request *r)
 /* The tensors of a device of this process. */
 static void fill_shard(const struct syi_a2a_shard *shard, struct syi_a2a_device *to)
 {
-    *to = (struct syi_a2a_device){.indices = shard->indices,
-                                  .metadata = shard->extras.metadata,
-                                  .mask = shard->mask,
-                                  .src = shard->extras.src,
-                                  .weights = shard->weights,
-                                  .expert_counts = shard->extras.expert_counts,
-                                  .expert_offsets = shard->extras.expert_offsets,
-                                  .rows_from = shard->extras.rows_from,
-                                  .rows_to = shard->extras.rows_to,
-                                  .weight_type = shard->weight_type};
+    *to = (struct syi_a2a_device){
+        .indices = shard->indices,
+        .metadata = shard->extras.metadata,
+        .mask = shard->mask,
+        .src = shard->extras.src,
+        .weights = shard->weights,
+        .expert_counts = shard->extras.expert_counts,
+        .expert_offsets = shard->extras.expert_offsets,
+        .rows_from = shard->extras.rows_from,
+        .rows_to = shard->extras.rows_to,
+        .weight_type = shard->weight_type,
+    };
     memcpy(to->from, shard->from, sizeof to->from);
     memcpy(to->to, shard->to, sizeof to->to);
 }
@@ -149,18 +151,16 @@ static int64_t fill_devices(const sy_request *r, struct syi_a2a_device *device)
 /* Queues the exchange. */
 static sy_status queue(sy_request *r)
 {
-    struct syi_arena arena = {r->block.data, 0};
     struct syi_a2a_device *device;
     struct syi_row_count *need;
-    lay_out(r, &arena, &device, &need);
-    if (!r->x.routed)
+    lay_out(r, &(struct syi_arena){r->block.data, 0}, &device, &need);
+    if (!r->x.reuses_routing)
         syi_routing_order(r);
     struct syi_a2a_plan plan = plan_of(r->comm, &r->x, r->by, fill_devices(r, device), r->sequence);
     plan.device = device;
     plan.need = need;
     plan.local = r->by->hosts.local;
-    const sy_status st =
-        device_of(r)->run(r->ctx, &plan, r->x.routing != NULL ? &r->x.routing->device : NULL);
+    const sy_status st = gpu_of(r)->run(r->ctx, &plan, r->x.routing != NULL ? &r->x.routing->device : NULL);
     if (st == SY_OK)
         syi_routing_give(r);
     return st;
@@ -169,18 +169,17 @@ static sy_status queue(sy_request *r)
 /* Outside of a capture, queues something that ends when the work has. */
 static sy_status mark(sy_request *r)
 {
-    r->way.marked = !device_of(r)->captures(r->ctx);
-    return r->way.marked ? device_of(r)->mark(r->ctx, &r->mark) : SY_OK;
+    r->way.marked = !gpu_of(r)->captures(r->ctx);
+    return r->way.marked ? gpu_of(r)->mark(r->ctx, &r->mark) : SY_OK;
 }
 
 /* Rows of the outputs, for the trace. Inside a capture those that depend on choices are not known. */
 static void count_rows(sy_request *r)
 {
-    struct syi_arena arena = {r->block.data, 0};
     struct syi_a2a_device *device;
     struct syi_row_count *need;
     const bool known = syi_is_combine(&r->x) || r->x.layout == SY_LAYOUT_PADDED;
-    lay_out(r, &arena, &device, &need);
+    lay_out(r, &(struct syi_arena){r->block.data, 0}, &device, &need);
     if (!known && need == NULL)
         return;
     for (int s = 0; s < r->comm->n_shards; s++) {
@@ -210,10 +209,9 @@ static void end(sy_request *r, bool skipped)
 static sy_status poll_mark(sy_request *r, bool wait)
 {
     bool done = true, skipped = false;
-    const sy_status st =
-        r->way.marked ? device_of(r)->reached(r->ctx, &r->mark, wait, &done, &skipped) : SY_OK;
+    const sy_status st = r->way.marked ? gpu_of(r)->reached(r->ctx, &r->mark, wait, &done, &skipped) : SY_OK;
     if (st != SY_OK)
-        syi_exchange_fail_device(r, st);
+        syi_exchange_fail_gpu(r, st);
     else if (done)
         end(r, skipped);
     return SY_OK;
@@ -231,7 +229,7 @@ void syi_exchange_sync(sy_request *r)
 }
 
 /* Later calls of the context come after it, so its routing may be used at once. */
-void syi_exchange_run_on_device(sy_request *r)
+void syi_exchange_run_on_gpu(sy_request *r)
 {
     const bool waits = r->ctx->synchronous || r->ctx->trace != NULL;
     sy_status st = queue(r);
@@ -239,10 +237,10 @@ void syi_exchange_run_on_device(sy_request *r)
     if (st == SY_OK && (waits || !r->blocking))
         st = mark(r);
     if (st != SY_OK) {
-        syi_exchange_fail_device(r, st);
+        syi_exchange_fail_gpu(r, st);
         return;
     }
-    r->now.routed = true;
+    r->now.reached_routed = true;
     r->now.step = SYI_STEP_QUEUED;
     if (waits || !r->way.marked)
         poll_mark(r, true);
@@ -252,29 +250,29 @@ void syi_exchange_run_on_device(sy_request *r)
 
 /* Of one group, so that all processes see whether rows fit. A combine has a routing; where its rows are copied for
    others, they are copied whole, of which PADDED has too many. */
-bool syi_exchange_lists_on_device(const sy_request *r)
+bool syi_exchange_lists_on_gpu(const sy_request *r)
 {
     const struct syi_exchange *x = &r->x;
     const bool combine = syi_is_combine(x);
     int ordinal = 0;
     void *stream;
-    if (!r->way.direct || !r->memory->on_device || x->n_positions != r->comm->n_devices ||
-        (combine && !(x->routed && (r->way.windowed || x->layout != SY_LAYOUT_PADDED))))
+    if (!r->way.direct || !r->memory->on_gpu || x->n_positions != r->comm->n_devices ||
+        (combine && !(x->reuses_routing && (r->way.windowed || x->layout != SY_LAYOUT_PADDED))))
         return false;
     r->memory->place(r->ctx, &ordinal, &stream);
-    if (x->routed && !(x->routing->on_device && x->routing->device.ordinal == ordinal))
+    if (x->reuses_routing && !(x->routing->on_gpu && x->routing->device.ordinal == ordinal))
         return false;
     const struct syi_a2a_plan plan = plan_of(r->comm, x, r->by, x->max_tokens * x->n_positions, r->sequence);
-    return device_of(r)->can(&plan);
+    return gpu_of(r)->can(&plan);
 }
 
-sy_status syi_exchange_queue_on_device(sy_request *r)
+sy_status syi_exchange_queue_on_gpu(sy_request *r)
 {
     struct syi_a2a_plan plan = plan_of(r->comm, &r->x, r->by, fill_devices(r, r->lists.devices), r->sequence);
     plan.device = r->lists.devices;
     plan.local = r->by->hosts.local;
-    struct syi_device_routing *routing = r->x.routed ? &r->x.routing->device : &r->own.device;
-    const sy_status st = device_of(r)->run(r->ctx, &plan, routing);
+    struct syi_device_routing *routing = r->x.reuses_routing ? &r->x.routing->device : &r->own.device;
+    const sy_status st = gpu_of(r)->run(r->ctx, &plan, routing);
     return st == SY_OK ? r->memory->mark(r->ctx, &r->travel) : st;
 }
 
@@ -284,7 +282,7 @@ void syi_exchange_read_counts(sy_request *r)
     const struct syi_exchange *x = &r->x;
     struct syi_a2a_shard *shard = &r->shard[0];
     const bool combine = syi_is_combine(x), counted = !combine && x->layout != SY_LAYOUT_PADDED;
-    struct syi_row_counts *const counts = combine || x->routed ? NULL : r->own.device.row_counts;
+    struct syi_row_counts *const counts = combine || x->reuses_routing ? NULL : r->own.device.row_counts;
     const struct syi_found *found = counts != NULL ? &counts->found : NULL;
     if (found != NULL && found->bad != SYI_GOOD) {
         syi_clear_fault(r->ctx, syi_call_name(r->op));
@@ -293,7 +291,7 @@ void syi_exchange_read_counts(sy_request *r)
         syi_exchange_note_error(r->ctx, &r->agreed.notice);
         return;
     }
-    for (int d = 0; counted && !x->routed && d < r->comm->n_devices; d++) {
+    for (int d = 0; counted && !x->reuses_routing && d < r->comm->n_devices; d++) {
         const struct syi_row_count need = syi_row_counts_of(counts)[d];
         const int64_t capacity = (int64_t)r->agreed.header[d].capacity, key = need.overfull;
         r->own.need[d] = need.rows;
@@ -314,32 +312,31 @@ void syi_exchange_read_counts(sy_request *r)
                                   : syi_order_tokens(&r->by->group[0].order);
 }
 
-sy_status syi_exchange_wait_device(sy_request *r, sy_status staged)
+sy_status syi_exchange_wait_gpu(sy_request *r, sy_status staged)
 {
     sy_status st = staged == SY_OK ? r->memory->wait(r->ctx) : staged;
     if (st != SY_OK)
         return syi_fail_backend(r->ctx, st, "device");
     st = r->kind->poll(r->ctx);
-    return st == SY_OK && (r->agreed.mine.flags & SYI_LISTS_ON_DEVICE) == 0 ? syi_exchange_read_choices(r)
-                                                                            : st;
+    return st == SY_OK && (r->agreed.mine.flags & SYI_LISTS_ON_GPU) == 0 ? syi_exchange_read_choices(r) : st;
 }
 
 sy_status syi_exchange_read_choices(sy_request *r)
 {
-    if (syi_is_combine(&r->x) || r->x.routed)
+    if (syi_is_combine(&r->x) || r->x.reuses_routing)
         return SY_OK;
     const sy_status st = r->kind->choices(r->ctx, r);
     if (st == SY_OK)
-        syi_exchange_table(r);
+        syi_exchange_pack_choices(r);
     return st;
 }
 
-bool syi_exchange_some_list_on_device(const sy_request *r)
+int syi_exchange_list_on_gpu(const sy_request *r)
 {
-    bool some = false;
+    int n = 0;
     for (int d = 0; d < r->comm->n_devices; d++)
-        some = some || (r->agreed.header[d].flags & SYI_LISTS_ON_DEVICE) != 0;
-    return some;
+        n += (r->agreed.header[d].flags & SYI_LISTS_ON_GPU) != 0;
+    return n;
 }
 
 sy_status syi_exchange_check_counts(sy_request *r)
@@ -348,14 +345,6 @@ sy_status syi_exchange_check_counts(sy_request *r)
     r->shard[0].out.n_rows = counted ? r->by->need[r->comm->device] : 0;
     const sy_status st = syi_exchange_check_capacity(r);
     return st == SY_OK ? syi_exchange_check_input(r) : st;
-}
-
-bool syi_exchange_all_list_on_device(const sy_request *r)
-{
-    bool all = r->way.direct;
-    for (int d = 0; d < r->comm->n_devices; d++)
-        all = all && (r->agreed.header[d].flags & SYI_LISTS_ON_DEVICE) != 0;
-    return all;
 }
 
 struct syi_a2a_plan syi_exchange_plan(const sy_routing *routing)

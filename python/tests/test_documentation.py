@@ -20,7 +20,7 @@ PAGES = (
 )
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"^ *print\(.*\) +# (.*)$", re.MULTILINE)
-IMPORTED = re.compile(r"^(?:import|from) (\w+)", re.MULTILINE)
+IMPORTED = re.compile(r"^(?:import|from) ([\w, ]+)", re.MULTILINE)
 
 
 def blocks(page):
@@ -29,7 +29,8 @@ def blocks(page):
 
 def missing(block, before=()):
     """Modules that a block uses and that are not installed; blocks before it may have imported them."""
-    imported = [name for text in (*before, block) for name in IMPORTED.findall(text)]
+    lines = [line for text in (*before, block) for line in IMPORTED.findall(text)]
+    imported = [part.split()[0] for line in lines for part in line.split(",")]
     return sorted({n for n in imported if re.search(rf"\b{n}\b", block) and importlib.util.find_spec(n) is None})
 
 

@@ -95,7 +95,7 @@ def python():
 
 def mypy():
     """The package's types are partly those of PyTorch."""
-    if run(python_env.PYTHON, "-c", "import torch")[0]:
+    if python_env.why_not() or run(python_env.PYTHON, "-c", "import torch")[0]:
         return Case("lint", "mypy", "skipped", "PyTorch is not installed")
     return one_case("mypy", venv_tool("mypy"), "mypy")
 

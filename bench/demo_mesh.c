@@ -29,7 +29,7 @@ static const DLTensor *split_rows(struct mesh_parts *parts, const struct demo *d
 {
     int64_t first[D + 1] = {[D] = DEMO_ROWS};
     for (int d = 0; d < D; d++)
-        first[d] = demo->first[d * LOCAL];
+        first[d] = demo->first[(int64_t)d * LOCAL];
     return split(parts, rows, SY_BF16, first, 2, (int64_t[]){0, DEMO_HIDDEN});
 }
 

@@ -187,8 +187,8 @@ static void pack(const struct block *b, unsigned char *row, unsigned char *scale
 static const struct layout layouts[] = {
     {"ds32_fp8", "ds32_fp8", 656, 0, CODES + ROPE, 0, true, unpack, NULL},
     {"pto_int8", "pto_int8", 656, 0, CODES + ROPE, 0, false, unpack, pack},
-    {"q8_0", "q8_0", WIDE_ROW / 32 * 34, 0, WIDE_ROW, 34, false, unpack_inline, pack_inline},
-    {"q4_0", "q4_0", WIDE_ROW / 32 * 18, 0, WIDE_ROW, 18, false, unpack_inline, pack_inline},
+    {"q8_0", "q8_0", (int64_t)WIDE_ROW / 32 * 34, 0, WIDE_ROW, 34, false, unpack_inline, pack_inline},
+    {"q4_0", "q4_0", (int64_t)WIDE_ROW / 32 * 18, 0, WIDE_ROW, 18, false, unpack_inline, pack_inline},
     {"nvfp4", "nvfp4_amax", WIDE_ROW / 2, WIDE_ROW / FP4_GROUP, WIDE_ROW, 0, false, unpack_fp4, pack_fp4},
 };
 

@@ -14,4 +14,20 @@ extern const struct syi_backend syi_cpu_backend;
 SYI_BACKEND_OPERATORS(SYI_CPU_RUN)
 #undef SYI_CPU_RUN
 
+/* The scratch of an operator that cuts it by `lay_out(ctx, plan, arena)`, and of one that needs none. */
+#define SYI_CPU_WORKSPACE(op) \
+    size_t syi_cpu_##op##_workspace(const sy_ctx *ctx, const union syi_plan *plan) \
+    { \
+        struct syi_arena arena = {NULL, 0}; \
+        lay_out(ctx, &plan->op, &arena); \
+        return arena.used; \
+    }
+#define SYI_CPU_NO_WORKSPACE(op) \
+    size_t syi_cpu_##op##_workspace(const sy_ctx *ctx, const union syi_plan *plan) \
+    { \
+        (void)ctx; \
+        (void)plan; \
+        return 0; \
+    }
+
 #endif

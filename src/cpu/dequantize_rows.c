@@ -16,12 +16,7 @@ struct job {
     int n_tasks;
 };
 
-size_t syi_cpu_dequantize_rows_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    (void)ctx;
-    (void)plan;
-    return 0;
-}
+SYI_CPU_NO_WORKSPACE(dequantize_rows)
 
 static void decode_rows(void *data, int task)
 {

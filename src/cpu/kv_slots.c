@@ -21,24 +21,16 @@ static int64_t n_tokens(const struct syi_kv_slots_plan *p)
     return p->pages.batch * p->pages.k;
 }
 
-static int count_tasks(const sy_ctx *ctx, const struct syi_kv_slots_plan *p)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_slots_plan *p, struct syi_arena *arena)
 {
-    return syi_tasks(ctx, n_tokens(p), (uint64_t)n_tokens(p) * 3 * sizeof(int64_t));
+    const uint64_t bytes = (uint64_t)n_tokens(p) * 3 * sizeof(int64_t);
+    struct job job = {.plan = p, .n_tasks = syi_tasks(ctx, n_tokens(p), bytes)};
+    job.found = syi_take(arena, (size_t)job.n_tasks * sizeof *job.found);
+    job.kept = syi_kv_take_kept(arena, n_tokens(p), job.n_tasks, p->slots.type);
+    return job;
 }
 
-static size_t lay_out(struct job *job, void *base)
-{
-    struct syi_arena arena = {base, 0};
-    job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
-    job->kept = syi_kv_take_kept(&arena, n_tokens(job->plan), job->n_tasks, job->plan->slots.type);
-    return arena.used;
-}
-
-size_t syi_cpu_kv_slots_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct job job = {.plan = &plan->kv_slots, .n_tasks = count_tasks(ctx, &plan->kv_slots)};
-    return lay_out(&job, NULL);
-}
+SYI_CPU_WORKSPACE(kv_slots)
 
 /* Tokens [j, j + n) of one row of the tensors; `flat` counts them through all rows. */
 struct chunk {
@@ -173,8 +165,8 @@ static void write_slots(void *data, int task)
 sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_slots_plan *p = &plan->kv_slots;
-    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
-    lay_out(&job, workspace);
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
     if (n_tokens(p) == 0)
         return SY_OK;
     sy_status st = syi_report(ctx, syi_kv_validate_lists(&p->pages));

@@ -46,12 +46,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_permute_ids_pl
     return job;
 }
 
-size_t syi_cpu_moe_permute_ids_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    lay_out(ctx, &plan->moe_permute_ids, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_permute_ids)
 
 /* ---- Ranks ------------------------------------------------------------------------------------------- */
 

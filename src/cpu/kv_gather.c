@@ -53,10 +53,8 @@ sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *works
 
     if (p->pages.batch == 0 || p->pages.k == 0)
         return SY_OK;
-    sy_status st = syi_report(ctx, syi_kv_bad_global(&p->planes));
-    if (st == SY_OK)
-        st = syi_kv_validate(ctx, &p->pages, job.n_tasks, job.found, NULL);
-    if (st == SY_OK)
-        syi_parallel(ctx, job.n_tasks, copy_positions, &job);
-    return st;
+    SYI_TRY(syi_report(ctx, syi_kv_bad_global(&p->planes)));
+    SYI_TRY(syi_kv_validate(ctx, &p->pages, job.n_tasks, job.found, NULL));
+    syi_parallel(ctx, job.n_tasks, copy_positions, &job);
+    return SY_OK;
 }

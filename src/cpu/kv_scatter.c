@@ -138,10 +138,8 @@ sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *work
     struct job job = lay_out(ctx, p, &arena);
     if (p->n == 0)
         return SY_OK;
-    sy_status st = syi_report(ctx, syi_kv_bad_global(&p->planes));
-    if (st == SY_OK)
-        st = validate(ctx, &job);
-    if (st == SY_OK)
-        syi_parallel(ctx, job.n_tasks, copy_rows, &job);
-    return st;
+    SYI_TRY(syi_report(ctx, syi_kv_bad_global(&p->planes)));
+    SYI_TRY(validate(ctx, &job));
+    syi_parallel(ctx, job.n_tasks, copy_rows, &job);
+    return SY_OK;
 }

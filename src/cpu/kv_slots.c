@@ -169,12 +169,9 @@ sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *worksp
     struct job job = lay_out(ctx, p, &arena);
     if (n_tokens(p) == 0)
         return SY_OK;
-    sy_status st = syi_report(ctx, syi_kv_validate_lists(&p->pages));
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_report(ctx, syi_kv_validate_lists(&p->pages)));
     syi_parallel(ctx, job.n_tasks, check_tokens, &job);
-    st = syi_report(ctx, syi_first_bad(job.found, job.n_tasks));
-    if (st == SY_OK)
-        syi_parallel(ctx, job.n_tasks, write_slots, &job);
-    return st;
+    SYI_TRY(syi_report(ctx, syi_first_bad(job.found, job.n_tasks)));
+    syi_parallel(ctx, job.n_tasks, write_slots, &job);
+    return SY_OK;
 }

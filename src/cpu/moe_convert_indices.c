@@ -198,17 +198,17 @@ static void write_te(void *data, int task)
 static sy_status validate(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
-    sy_status st = p->args.from == SY_INDEX_SLOT  ? check_slots(ctx, job)
-                   : p->args.from == SY_INDEX_ROW ? read_rows(ctx, job)
-                                                  : read_te(ctx, job);
-    if (st == SY_OK && p->args.from == SY_INDEX_SLOT && job->owner != NULL)
+    SYI_TRY(p->args.from == SY_INDEX_SLOT  ? check_slots(ctx, job)
+            : p->args.from == SY_INDEX_ROW ? read_rows(ctx, job)
+                                           : read_te(ctx, job));
+    if (p->args.from == SY_INDEX_SLOT && job->owner != NULL)
         read_slots(p, (unsigned char *)job->owner);
-    if (st == SY_OK && p->args.to == SY_INDEX_TE)
-        st = find_experts(ctx, job);
-    if (st == SY_OK && p->args.to != SY_INDEX_ROW)
-        st = p->args.to == SY_INDEX_SLOT ? list_rows(ctx, job, SYI_BAD_ROWS_OVER_K, p->n_slots)
-                                         : list_rows(ctx, job, SYI_BAD_ROWS_OVER_EXPERTS, p->n_experts);
-    return st;
+    if (p->args.to == SY_INDEX_ROW)
+        return SY_OK;
+    if (p->args.to == SY_INDEX_SLOT)
+        return list_rows(ctx, job, SYI_BAD_ROWS_OVER_K, p->n_slots);
+    SYI_TRY(find_experts(ctx, job));
+    return list_rows(ctx, job, SYI_BAD_ROWS_OVER_EXPERTS, p->n_experts);
 }
 
 sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, void *workspace)

@@ -516,17 +516,14 @@ sy_status syi_cpu_moe_place(sy_ctx *ctx, const union syi_plan *plan, void *works
     struct syi_arena arena = {workspace, 0};
     struct layer l = lay_out(ctx, p, &arena);
     const bool few = p->physical.data != NULL && p->n_replicas < p->n_physical - p->n_experts + 1;
-    sy_status st = SY_OK;
-    for (int64_t i = 0; i < p->n_layers && st == SY_OK; i++)
-        st = check_layer(ctx, p, i);
-    for (int64_t i = 0; i < p->n_layers && st == SY_OK && few; i++) {
+    for (int64_t i = 0; i < p->n_layers; i++)
+        SYI_TRY(check_layer(ctx, p, i));
+    for (int64_t i = 0; i < p->n_layers && few; i++) {
         for (int64_t e = 0; e < p->n_experts; e++)
             l.loads[e] = syi_load_i64(syi_at(p->loads, i), e);
         order_experts(&l);
-        st = check_replicas(ctx, &l, i);
+        SYI_TRY(check_replicas(ctx, &l, i));
     }
-    if (st != SY_OK)
-        return st;
     for (int64_t i = 0; i < p->n_layers; i++) {
         place_layer(&l, i);
         write_layer(&l, i);

@@ -3,7 +3,6 @@
  */
 #include "cpu/backend.h"
 #include "cpu/all_to_all.h"
-#include "cpu/pool.h"
 #include "kernels/kernels.h"
 
 static bool accepts(const sy_ctx *ctx, DLDevice device, DLDevice first)

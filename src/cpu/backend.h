@@ -1,10 +1,12 @@
 /*
- * The CPU backend: operators over the kernel table, rows split over threads.
+ * The CPU backend: operators over the kernel table, rows split over threads; and what every operator here is made of.
  */
 #ifndef SYI_CPU_BACKEND_H
 #define SYI_CPU_BACKEND_H
 
 #include "base/plan.h"
+#include "cpu/load.h"
+#include "cpu/pool.h"
 
 extern const struct syi_backend syi_cpu_backend;
 

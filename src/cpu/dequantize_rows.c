@@ -4,7 +4,6 @@
 #include "base/row_math.h"
 #include "cpu/backend.h"
 #include "cpu/kv_codec.h"
-#include "cpu/pool.h"
 #include "kernels/kernels.h"
 
 enum { GROUPS = 64 }; /* at a time */

@@ -5,8 +5,6 @@
 #include "cpu/sort.h"
 #include "kernels/kernels.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum {
     CHUNK = 256,            /* pieces of one kernel call */

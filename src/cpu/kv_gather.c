@@ -5,7 +5,6 @@
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_gather_plan *plan;

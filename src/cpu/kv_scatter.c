@@ -5,8 +5,6 @@
 #include "cpu/kv_rows.h"
 #include "cpu/sort.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_scatter_plan *plan;

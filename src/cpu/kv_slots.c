@@ -4,8 +4,6 @@
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum { CHUNK = 512 }; /* tokens translated at a time */
 

@@ -4,8 +4,6 @@
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_translate_plan *plan;

@@ -4,8 +4,6 @@
  */
 #include "cpu/moe_slots.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_align_block_plan *plan;

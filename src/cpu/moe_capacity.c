@@ -2,7 +2,6 @@
  * moe_capacity on the CPU: the largest of the counts, limited by the factor.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
 
 SYI_CPU_NO_WORKSPACE(moe_capacity)
 

@@ -7,8 +7,6 @@
  */
 #include "cpu/moe.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum { BATCH = 32 }; /* samples looked up at a time */
 

@@ -4,8 +4,6 @@
  * pass over the rows, so they are ascending.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_convert_indices_plan *plan;

@@ -11,8 +11,6 @@
  *   their sample, least significant digit first.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 #include "cpu/sort.h"
 
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, N_PASSES = 3, LEAST_PART = 16384, MANY_EXPERTS = 65536 };

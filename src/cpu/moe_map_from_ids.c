@@ -4,8 +4,6 @@
  * is found without comparing the ids of a row with each other.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum {
     GROUP = 128, /* most tokens validated, or written, at a time */

@@ -3,7 +3,6 @@
  * each expert, one writes.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
 #include "kernels/kernels.h"
 
 struct expert {

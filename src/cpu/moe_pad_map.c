@@ -4,8 +4,6 @@
  * `alignment` tokens.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum {
     COLUMNS = 256,     /* experts counted at a time */

@@ -8,8 +8,6 @@
 #include "cpu/sort.h"
 #include "kernels/kernels.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 #include "cpu/row_codes.h"
 
 enum { MOST_COUNTED = 1 << 16 }; /* most experts for which every chunk has counters */

@@ -3,7 +3,6 @@
  * a node are numbered in the order they are made, physical experts by device and rank.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
 #include "cpu/sort.h"
 
 enum { UNIT_BITS = 24, SUM_BITS = 38 };

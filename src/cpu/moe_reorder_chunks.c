@@ -3,8 +3,6 @@
  * rows that are written, whatever chunks these belong to.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_reorder_chunks_plan *plan;

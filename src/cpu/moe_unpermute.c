@@ -6,8 +6,6 @@
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 #include "cpu/row_codes.h"
 
 struct job {

@@ -6,8 +6,6 @@
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum { DUE = 16 }; /* dot products of one token, by one call */
 

@@ -4,8 +4,6 @@
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum {
     STRIP = 256, /* columns of f32 sums */

@@ -3,7 +3,6 @@
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_sample_noise_plan *plan;

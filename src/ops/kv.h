@@ -184,9 +184,6 @@ sy_status syi_kv_check_lists(struct syi_call *call, const struct syi_kv_table_ru
 sy_status syi_kv_check_table(struct syi_call *call, const struct syi_kv_table_rules *rules, int req_id,
                              int64_t batch, const char *each);
 
-/* Values: a table or lists, not both. */
-sy_status syi_kv_check_form(struct syi_call *call, const struct syi_kv_table_rules *rules);
-
 /* Overflow: tokens of a row, or of all pages, in 63 bits; fills the extents. */
 sy_status syi_kv_count_table(struct syi_call *call, const struct syi_kv_table_rules *rules,
                              int64_t block_size, struct syi_kv_table *table);

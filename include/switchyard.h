@@ -966,14 +966,10 @@ typedef enum sy_global_is { SY_GLOBAL_DECODE = 0, SY_GLOBAL_AMAX = 1 } sy_global
  * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack; docs/ops/kv_gather.md
  * and kv_scatter.md have the arithmetic. An unpacked row is the q_count numbers, then the rope part, which is bf16 in
  * the cache: q_count + rope_bytes/2 elements of bf16, f16 or f32.
- *   SCALES_ROW      the cache is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes
- *   SCALES_BLOCK    [blocks,W...]: S rows and then S scale records in at least S*(row_bytes + scale_bytes) bytes of a block
- *   SCALES_TENSOR   a cache like any other, of 8-bit elements; all fields but bytes and q_type are 0, and `scale` is f32: [G], one for
- *                   each G-th part of every row, which kv_scatter reads, or [rows,G] or [blocks,S,G], of every row, which it writes
- *   SCALES_INLINE   ggml's blocks, [rows,W] or [blocks,S,W] of bytes: W/34 (int8) or W/18 (4 bits) groups of an f16 scale and the codes of
- *                   32 numbers. Only bytes, types, scales and group are not 0
- *   nvfp4           q_type SY_F4_E2M1, groups of 16 codes, two in a byte: the cache is uint8, its last dimension half that of a dense row.
- *                   `scale` is SY_F8_E4M3 or uint8, [rows,G] or [blocks,S,G]; `global_scale` is positive, f32 [1]
+ * The place of the scales decides the shape of the cache, of elements of one byte: rows of at least row_bytes; with SCALES_BLOCK
+ * blocks of S rows and then S scale records; with SCALES_TENSOR, where all fields but bytes and q_type are 0, as without a format,
+ * and `scale` is f32: [G], which kv_scatter reads, or [rows,G] or [blocks,S,G], of every row, which it writes. SCALES_INLINE
+ * is ggml's blocks: only bytes, types, scales and group are not 0. nvfp4, q_type SY_F4_E2M1, has two codes in a byte.
  */
 typedef struct sy_kv_format {
     size_t bytes;          /* sizeof(sy_kv_format): the struct may grow at its end */

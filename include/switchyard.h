@@ -26,10 +26,12 @@
  *     spaces rows evenly and does not make them overlap. No alignment is required.
  *   - Inputs may overlap each other. An output overlaps nothing, except where an operator allows it.
  *   - Equal inputs give equal bytes on every instruction set and thread count. docs/ops/<operator>.md has the order and
- *     rounding of arithmetic, ties, corner cases and worked examples; the comments here are summaries.
+ *     rounding of arithmetic, ties, corner cases, what each option does, and worked examples; the comments here are
+ *     summaries.
  *   - Every operator returns SY_OK; NULL, DTYPE, SHAPE, STRIDE, DEVICE, ALIAS for a tensor, and VALUE for a scalar or an
- *     enum, that is not as the comment at its field says; OVERFLOW for sizes that cannot be counted; NOMEM. "Errors" is
- *     what it adds, with the fields of sy_fault that bad contents set; `value` is the one found, unless stated.
+ *     enum, that is not as the comment at its field says; OVERFLOW for sizes that cannot be counted; NOMEM. "Errors"
+ *     of its page is what it adds, with the fields of sy_fault that bad contents set; `value` is the one found, unless
+ *     stated.
  *   - Structs may grow at their end. The inline functions declared here pass sizeof of the struct to the exported
  *     symbols, whose names end in _n. Other languages call those; switchyard_inline.h lists them.
  *   - The numbers of enums are part of the interface: from 1.0 on none ever changes, and new ones follow the last.
@@ -423,21 +425,9 @@ typedef enum sy_drop {
  *   value v       s + bias[e], or with select LOGIT the logit + bias[e]; the bias affects the choice only, never a weight
  *   groups        E/groups experts each; only experts of the top_groups groups of largest score can be chosen
  *   choice        the k largest v, ties to the lower expert; or the experts that ids_in names, in its order
- *   weight        s, or with softmax_after the softmax of the chosen logits; then renormalize, expert_scale, scale and one rounding
- * A finished token chooses nothing: ids are E + S, weights, map and probs zero, and it is not counted. With a capacity
- * other pairs are removed from routing_map and probs; ids, weights and counts remain those of the choice.
- *
- * With ids_in nothing is selected: token t has the experts of row t, or of row ids_rows[t]. With allow_missing an id
- * of -1, E + S, or of an unsigned type all bits set, if that is no smaller, is an unused slot: its id is -1, its
- * weight 0. Every token that is not finished has S = n_shared further slots, of the experts E, E+1, ..., after the
- * others: of weight shared_weight, or sigmoid(shared_logits) * shared_weight; with shared_in_sum their scores are
- * renormalised together with the others, then scaled.
- *
- * Errors: NULL (no output; ids_rows without ids_in; shared_in_sum without shared_logits); VALUE (groups not dividing
- * E; top_groups with too few experts for k; shared_logits without n_shared; shared_in_sum without renormalize, with
- * softmax_after, or with a score other than SIGMOID and SQRTSOFTPLUS); OVERFLOW (E + S > 2^23); INDEX (ids_rows: batch
- * the token; ids_in: batch the token, position the slot); ROUTING (an expert twice in a token of ids_in: position the
- * later slot, limit the earlier).
+ *   weight        s, or with softmax_after the softmax of the chosen logits; then renormalize, expert_scale, scale
+ * A finished token chooses nothing: ids are E + S, the rest zero. A capacity removes pairs from routing_map and probs alone.
+ * Every token that is not finished has S = n_shared further slots, of the experts E, E+1, ..., after the others.
  */
 typedef struct sy_moe_route_args {
     const DLTensor *logits;     /* in  [T,E]  f32, f16, bf16 */
@@ -479,11 +469,7 @@ SY_OPERATOR(moe_route)
 
 /*
  * The routing map of expert ids: routing_map[t, ids[t,j]] = 1, all else 0. With weights, probs[t, ids[t,j]] =
- * weights[t,j], byte for byte, all else zero. Every id is in [0, E) and none occurs twice in a row; with allow_missing
- * -1 or E means no expert.
- *
- * Errors: INDEX (an id outside: batch = token, position = choice, limit = E); ROUTING (an id twice in a row: batch =
- * token, position = the later choice, limit = the earlier choice).
+ * weights[t,j], byte for byte, all else zero. Every id is in [0, E), none occurs twice in a row.
  */
 typedef struct sy_moe_map_from_ids_args {
     const DLTensor *ids;         /* in  [T,K]  int32, int64 */
@@ -498,9 +484,7 @@ SY_OPERATOR(moe_map_from_ids)
 
 /*
  * The expert ids of a routing map: ids[t,j] is the j-th expert of token t, ascending, and -1 when it has fewer.
- * With probs, weights[t,j] = probs[t, ids[t,j]], byte for byte, zero where there is no expert.
- *
- * Errors: ROUTING (a token routed to more than k experts: position = token, value = experts, limit = k).
+ * With probs, weights[t,j] = probs[t, ids[t,j]], byte for byte, zero where there is no expert. No token has more than k.
  */
 typedef struct sy_moe_ids_from_map_args {
     const DLTensor *routing_map; /* in  [T,E]  bool, int8, uint8; not 0: routed */
@@ -518,18 +502,11 @@ typedef struct sy_kv_format sy_row_format; /* of rows that are no cache: see qua
 
 /*
  * Copies each token row to one output row per expert it is routed to, grouped by expert; no element is interpreted. T
- * tokens, E experts, H elements per row; R[t,e] is routed when its byte is not 0; N = num_out_tokens.
- *
- * Packed mode (drop_and_pad false): K = N / T (floor) choices per token, M = K*T output rows. Rows are ordered by
- * expert, inside an expert by token. sorted_indices[t*K + j] is the output row of the token's j-th expert, -1 when it
- * has fewer. Rows after the last routed pair are zero.
- *
- * Capacity mode (drop_and_pad true): C = N / E rows per expert, M = C*E. Row e*C + i holds the i-th token of expert e
- * in the order "routed tokens ascending, then the others ascending"; sorted_indices[e*C + i] is that token. With
- * zero_pad rows of tokens not routed to e are zero instead, with index -1.
- *
- * Errors: VALUE (T, E, H or M beyond 2^31-1); ROUTING (packed, a token routed to more than K experts: position =
- * token, value = experts, limit = K).
+ * tokens, E experts, H elements per row, N = num_out_tokens.
+ *   packed      K = N / T (floor) choices per token, M = K*T rows, by expert, then token; sorted_indices[t*K + j] is the row
+ *               of the token's j-th expert, -1 when it has fewer. Rows after the last routed pair are zero
+ *   capacity    C = N / E rows per expert, M = C*E; row e*C + i holds the i-th token of expert e, and sorted_indices its
+ *               number: routed tokens ascending, then the others, or with zero_pad zero rows of index -1
  */
 typedef struct sy_moe_permute_args {
     const DLTensor *tokens;          /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
@@ -558,14 +535,7 @@ SY_OPERATOR(moe_permute)
  * w is 1 without probs, else probs[t,e] with e the token's n-th routed expert for its n-th such choice. In capacity
  * mode, C = M / E:
  *     tokens[t] = sum over rows i with sorted_indices[i] = t, ascending, of w * permuted_tokens[i],   w = 1 or probs[t, i / C]
- * With zero_pad an index may be -1, and its row belongs to no token. Sums are f32, every product and addition rounded,
- * and the result once more to the row type; a NaN result is the canonical quiet NaN. A weight of 0 contributes
- * nothing.
- *
- * Errors: NULL (packed probs without routing_map; M > 0 with T unknown); SHAPE (M not a multiple of T, or of E in
- * capacity mode with probs); VALUE (num_tokens not that of the tensors; T, E, H or M beyond 2^31-1); ROUTING (an index
- * outside [-1, M), in capacity mode [0, T) or [-1, T): position = where, limit = M or T; or packed with probs a token
- * with another number of experts than of live choices: position = token, value = experts, limit = live choices).
+ * A weight of 0 contributes nothing.
  */
 typedef struct sy_moe_unpermute_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -589,13 +559,8 @@ SY_OPERATOR(moe_unpermute)
  * in stable ascending order of their ids. Its place in that order is the row of a choice:
  *     sorted_indices[i] = place of choice i;   permuted_tokens[sorted_indices[i] - row_begin] = tokens[i / K]
  * N = num_out_tokens keeps rows: all when 0, those below N when positive, all but the last -N when negative. With
- * `window` only rows [row_begin, row_end) of the kept ones are written, for example those of a rank's own experts.
- * With num_experts > 0 ids must be in [0, E), and counts and offsets are available. With allow_missing an id of -1 or
- * E means no expert: the choice has no row and the index -1, and as many rows at the end, and their probs, are zero
- * bytes.
- *
- * Errors: VALUE (a window outside the kept rows, or its ends without `window`; num_experts 0 with counts, offsets or
- * allow_missing; T*K or H beyond 2^31-1); INDEX (an id outside: batch = token, position = choice, limit = E).
+ * num_experts > 0 ids must be in [0, E), and counts and offsets are available. A missing choice has no row and the index -1; as
+ * many rows at the end are zero bytes.
  */
 typedef struct sy_moe_permute_ids_args {
     const DLTensor *tokens; /* in  [T,H]  any type of 1, 2, 4 or 8 bytes */
@@ -621,14 +586,9 @@ SY_OPERATOR(moe_permute_ids)
 /*
  * The inverse: adds up the rows of a token, times its weights, in the order of its choices.
  *     tokens[t] = residual[t] + shared[t] + sum over j of probs[t,j] * permuted_tokens[sorted_indices[t*K + j] - row_begin]
- * in f32 with one rounding per product and sum and one to the row type; +0 without any row. Choices whose row is not
- * in permuted_tokens, -1 among them, and weights of exactly 0 add nothing. K = length / T, T the rows of probs, or
- * num_tokens, or the length itself. With `bias` a row x counts as fl(x + bias[bias_ids[t,j]]), and -1 as a row of
- * zeros.
- *
- * Errors: SHAPE (T not dividing the length); VALUE (num_tokens not the rows of probs; T*K, M, H or num_rows beyond
- * 2^31-1); ROUTING (an index outside -1..N-1: position, limit = N; a bias_id outside -1..B-1: batch = token, position
- * = choice, limit = B).
+ * +0 without any row. Choices whose row is not in permuted_tokens, -1 among them, and weights of exactly 0 add nothing. K =
+ * length / T, T the rows of probs, or num_tokens, or the length itself. With `bias` a row x counts as
+ * fl(x + bias[bias_ids[t,j]]), and -1 as a row of zeros.
  */
 typedef struct sy_moe_unpermute_ids_args {
     const DLTensor *permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -657,10 +617,7 @@ SY_OPERATOR(moe_unpermute_ids)
  *     block_experts [offsets[e] / B, offsets[e+1] / B)     e, or expert_map[e] where that is given
  *     num_padded    offsets[E]
  * From num_padded on, sorted_slots holds T*K and block_experts -1. The query returns their least lengths: rows = P,
- * slots = P / B. Choices of missing experts, and with skip_unmapped of those whose expert_map is -1, get no place.
- *
- * Errors: NULL (skip_unmapped without expert_map); VALUE (T*K or P beyond 2^31-1); INDEX (an id outside: batch = token,
- * position = choice, limit = E; an entry of expert_map below -1: position).
+ * slots = P / B.
  */
 typedef struct sy_moe_align_block_args {
     const DLTensor *ids;            /* in  [T,K]  int32, int64 */
@@ -682,11 +639,8 @@ SY_OPERATOR(moe_align_block)
 
 /*
  * Pads a routing map so that every expert has a multiple of `alignment` tokens, for matrix products with fixed tiles:
- * expert e gets the lowest tokens that are not routed to it; one without tokens gets none. Other entries are copied
- * byte for byte, added entries are 1. padded_map may be routing_map itself.
- *
- * Errors: VALUE (T or E beyond 2^31-1); ROUTING (an expert that needs more tokens than there are: position = expert,
- * value = its tokens, limit = T).
+ * expert e gets the lowest tokens that are not routed to it; one without tokens gets none. Added entries are 1, others are
+ * copied. padded_map may be routing_map itself. An expert that needs more tokens than there are is rejected.
  */
 typedef struct sy_moe_pad_map_args {
     const DLTensor *routing_map;   /* in  [T,E]  bool, int8, uint8; not 0: routed */
@@ -704,11 +658,7 @@ SY_OPERATOR(moe_pad_map)
  * counts[r,e] rows came from rank r for expert e:
  *     rows            (0,0) (0,1) ... (0,E-1) (1,0) ...      chunks (rank, expert)
  *     reordered_rows  (0,0) (1,0) ... (R-1,0) (0,1) ...      the same chunks, expert by expert
- * With `inverse` the input is grouped by expert and the output by rank. A row is everything after the first dimension;
- * rows after the sum of the counts are neither read nor written. `extra` is moved in the same way.
- *
- * Errors: VALUE (R or E beyond 2^31-1); INDEX (a count that is negative or more than the rows that are left: batch =
- * rank, position = expert, limit = rows left).
+ * A row is everything after the first dimension; rows after the sum of the counts are neither read nor written.
  */
 typedef struct sy_moe_reorder_chunks_args {
     const DLTensor *rows;   /* in  [N,...]  any type of whole bytes */
@@ -736,13 +686,7 @@ typedef enum sy_index_form {
 /*
  * Writes the same permutation in another form. A row belongs to one token or to none; a token's choices are its rows
  * in ascending order, that is by expert. Rows and choices without a partner become -1. Row r of a TE map belongs to
- * expert e when expert_offsets[e] <= r < expert_offsets[e+1]; the experts and the order of a TE map that is read do
- * not matter.
- *
- * Errors: SHAPE (SLOT: a length that T does not divide; TE: not T rows of an odd number of columns); VALUE (`from` and
- * `to` the same; a number beyond 2^31-1; num_rows not the length of a ROW form); ROUTING (sorted_indices: a row or
- * token that does not exist, a row of two choices, a count outside 0..E, a token with more rows than k or E); INDEX
- * (expert_offsets not ascending from 0 to at most M).
+ * expert e when expert_offsets[e] <= r < expert_offsets[e+1].
  */
 typedef struct sy_moe_convert_indices_args {
     const DLTensor *sorted_indices; /* in  in the form `from`  int32 */
@@ -763,11 +707,7 @@ SY_OPERATOR(moe_convert_indices)
  * The gradient of moe_permute: M rows of H elements, T tokens, E experts, sorted_indices of the forward call.
  *     grad_tokens[t]   = sum of the rows of grad_permuted_tokens that are copies of token t, as moe_unpermute adds them
  *     grad_probs[t,e]  = grad_permuted_probs of the row that token t has at expert e, bit for bit; else +0
- * Of several rows of one token and expert in capacity mode the highest counts. Without grad_permuted_probs grad_probs
- * is ignored.
- *
- * Errors: NULL (packed grad_permuted_probs without routing_map); SHAPE (M not a multiple of T, or of E in capacity
- * mode with grad_permuted_probs); VALUE (a size beyond 2^31-1); ROUTING (as moe_unpermute).
+ * Without grad_permuted_probs grad_probs is ignored; packed, they need routing_map.
  */
 typedef struct sy_moe_permute_grad_args {
     const DLTensor *grad_permuted_tokens; /* in  [M,H]  f32, f16, bf16 */
@@ -788,14 +728,9 @@ SY_OPERATOR(moe_permute_grad)
 
 /*
  * The gradient of moe_unpermute: M rows, the number of sorted_indices, of H elements; T tokens, E experts.
- *     grad_permuted_tokens[i] = w * grad_tokens[t],  row i being one of token t
+ *     grad_permuted_tokens[i] = w * grad_tokens[t],  row i being one of token t; else +0
  *     grad_probs[t,e]         = dot product of grad_tokens[t] and permuted_tokens[i], row i being that of expert e; else +0
- * Rows, tokens, experts and weights belong together as in moe_unpermute. A row that no index names is +0, and so is
- * one of weight 0. Without probs rows are copied bit for bit. Of several packed choices that name one row, and of
- * several rows of one token and expert in capacity mode, the highest counts.
- *
- * Errors: NULL (probs without permuted_tokens or routing_map, grad_probs without probs); SHAPE (M not a multiple of T,
- * or of E in capacity mode with probs); VALUE (T, E, H or M beyond 2^31-1); ROUTING (as moe_unpermute).
+ * Rows, tokens, experts and weights belong together as in moe_unpermute.
  */
 typedef struct sy_moe_unpermute_grad_args {
     const DLTensor *grad_tokens;     /* in  [T,H]  f32, f16, bf16 */
@@ -817,10 +752,8 @@ SY_OPERATOR(moe_unpermute_grad)
  * Scales token rows into the places of experts. S samples, E experts of C places, H elements per row. In sample order:
  *     if 0 <= indices[i] < E and 0 <= locations[i] < C:
  *         dispatch[indices[i]*C + locations[i], :] = gates[i] * input[i, :]
- * Other samples are skipped. Of several samples on one place the last is kept, for the whole row. Rows that are not
- * written keep their bytes, or become +0 with zero_unwritten. The product is rounded to f32, then to the row type; a
- * NaN result is the canonical quiet NaN. dispatch may be input itself (same data, same row stride): the loop above
- * then runs on the shared rows.
+ * Other samples are skipped. Of several samples on one place the last is kept, for the whole row. Other rows keep their
+ * bytes. dispatch may be input itself (same data, same row stride): the loop above then runs on the shared rows.
  */
 typedef struct sy_moe_dispatch_args {
     const DLTensor *gates;     /* in  [S]      f32 or the type of input; optional: all ones */
@@ -847,8 +780,6 @@ SY_OPERATOR(moe_dispatch)
  * < E and 0 <= locations[t,i] < C; its row is z = expert_out[indices[t,i]*C + locations[t,i], :].
  *     k = 1    output[i,:] = gates[i] * z, or +0 when the choice is not valid
  *     k > 1    acc = +0; for each valid choice t in order: acc = acc + gates[t,i] * z; output[i,:] = acc
- * Products and sums are rounded to f32 one by one, the result once more to the row type; a NaN result is the canonical
- * quiet NaN.
  *
  * The data gradient of moe_dispatch is the same sum over the gradient of its buffer, with the gates of the dispatch:
  * sy_moe_dispatch_grad_data is another name for it.
@@ -873,7 +804,7 @@ static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_comb
  * in moe_combine:
  *     grad_gates[t,i] = sum over j of dispatch[indices[t,i]*C + locations[t,i], j] * input[i,j], or +0
  * For moe_dispatch: input is the rows that were dispatched, dispatch the gradient of its buffer. For moe_combine:
- * input is the gradient of the output, dispatch the expert_out it read. Sums are f32 in a fixed order.
+ * input is the gradient of the output, dispatch the expert_out it read.
  */
 typedef struct sy_moe_dispatch_grad_gate_args {
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
@@ -891,14 +822,9 @@ SY_OPERATOR(moe_dispatch_grad_gate)
 
 /*
  * Gives every choice of every token its place inside the expert it names: how many choices named that expert before
- * it. k choices per token, S samples, E experts. Choices are visited one after the other, all samples of choice 0
- * first, samples in ascending order, or by descending importance where that is given (of equal ones the lower sample
- * first, NaN after all numbers):
- *     locations[t,i] = counts[indices[t,i]]++          counts begin as 0
- * An index outside [0,E) gets location -1 and is not counted. A location of `capacity` or more is a choice that will
- * be dropped.
- *
- * Errors: OVERFLOW (k*S beyond 2^31-1).
+ * it. k choices per token, S samples, E experts. All samples of choice 0 come first, in ascending order, or by descending
+ * importance (of equal ones the lower first, NaN last). An index outside [0,E) gets location -1 and is not counted.
+ * A location of `capacity` or more is a choice that will be dropped.
  */
 typedef struct sy_moe_locations_args {
     const DLTensor *indices;    /* in  [k,S] or [S]  int32, expert of each choice */
@@ -919,9 +845,6 @@ SY_OPERATOR(moe_locations)
  *     factor = 0    C = M                                 nothing is dropped
  *     factor < 0    C = min(M, k * trunc(-factor * P))    as many as are needed, up to a share
  * then rounded up to a multiple of alignment. The query returns C in `slots` when factor > 0, else 0.
- *
- * Errors: NULL (counts missing with factor <= 0); VALUE (factor not finite); OVERFLOW (C beyond 2^63-1); INDEX (a
- * negative count: position = expert).
  */
 typedef struct sy_moe_capacity_args {
     const DLTensor *counts; /* in  [E]  int64, int32: demand for each expert; optional with factor > 0 */
@@ -953,13 +876,6 @@ typedef enum sy_replica_rule {
  *     load[physical_ids[t,j]] += 1,  logical_load[e] += 1
  * Expert e has replica_count[e] replicas, or without that as many as leading entries of its row that are not negative.
  * Physical expert p is on device p / (P / devices), and device d on node d / node_size; both matter for LOCAL only.
- * With allow_missing an id of -1, E, or 65535 (uint16, E <= 65535) is an unused slot: its physical id is -1 (uint16:
- * 65535).
- *
- * Errors: NULL (no output at all); DTYPE (uint16 physical_ids with P > 65535); VALUE (counts_before with a rule other
- * than BALANCED; LOCAL with devices that do not divide P, or device not one of them); INDEX (an id outside: batch =
- * token, position = slot; an entry of the table outside [0,P): batch = expert, position = replica; fewer than 1 or
- * more than R replicas of an expert that is named, or a negative entry of counts_before: position = expert).
  */
 typedef struct sy_moe_map_physical_args {
     const DLTensor *ids;                 /* in  [T,K]  int32, int64, uint16 */
@@ -984,13 +900,8 @@ SY_OPERATOR(moe_map_physical)
 
 /*
  * Gives experts replicas by their loads, and spreads them over devices, as DeepSeek's EPLB does, in integers: L
- * layers, each by itself, E experts, P physical ones, P / devices on each device. With `distinct` no device has two
- * replicas of an expert; with `previous` replicas keep the places of their expert on their device. Tensors are in CPU
- * memory.
- *
- * Errors: NULL (no output); OVERFLOW (P above 2^31-1; loads of a layer that add up to 2^38 or more: batch = layer);
- * CAPACITY (R below the replicas of an expert: batch = layer, position = expert); INDEX, batch = layer (a negative
- * load: position = expert; an entry of previous outside [0,E): position = p).
+ * layers, each by itself, E experts, P physical ones, P / devices on each device. With `previous` replicas keep the places of
+ * their expert on their device. Tensors are in CPU memory.
  */
 typedef struct sy_moe_place_args {
     const DLTensor *loads;               /* in  [L,E] int64 */
@@ -1055,14 +966,10 @@ typedef enum sy_global_is { SY_GLOBAL_DECODE = 0, SY_GLOBAL_AMAX = 1 } sy_global
  * How the rows of a quantised cache are packed, for kv_gather to unpack and kv_scatter to pack; docs/ops/kv_gather.md
  * and kv_scatter.md have the arithmetic. An unpacked row is the q_count numbers, then the rope part, which is bf16 in
  * the cache: q_count + rope_bytes/2 elements of bf16, f16 or f32.
- *   SCALES_ROW      the cache is [rows,W] or [blocks,S,W] of one-byte elements with W >= row_bytes
- *   SCALES_BLOCK    [blocks,W...]: S rows and then S scale records in at least S*(row_bytes + scale_bytes) bytes of a block
- *   SCALES_TENSOR   a cache like any other, of 8-bit elements; all fields but bytes and q_type are 0, and `scale` is f32: [G], one for
- *                   each G-th part of every row, which kv_scatter reads, or [rows,G] or [blocks,S,G], of every row, which it writes
- *   SCALES_INLINE   ggml's blocks, [rows,W] or [blocks,S,W] of bytes: W/34 (int8) or W/18 (4 bits) groups of an f16 scale and the codes of
- *                   32 numbers. Only bytes, types, scales and group are not 0
- *   nvfp4           q_type SY_F4_E2M1, groups of 16 codes, two in a byte: the cache is uint8, its last dimension half that of a dense row.
- *                   `scale` is SY_F8_E4M3 or uint8, [rows,G] or [blocks,S,G]; `global_scale` is positive, f32 [1]
+ * The place of the scales decides the shape of the cache, of elements of one byte: rows of at least row_bytes; with SCALES_BLOCK
+ * blocks of S rows and then S scale records; with SCALES_TENSOR, where all fields but bytes and q_type are 0, as without a format,
+ * and `scale` is f32: [G], which kv_scatter reads, or [rows,G] or [blocks,S,G], of every row, which it writes. SCALES_INLINE
+ * is ggml's blocks: only bytes, types, scales and group are not 0. nvfp4, q_type SY_F4_E2M1, has two codes in a byte.
  */
 typedef struct sy_kv_format {
     size_t bytes;          /* sizeof(sy_kv_format): the struct may grow at its end */
@@ -1082,14 +989,9 @@ typedef struct sy_kv_format {
 } sy_kv_format;
 
 /*
- * A format by name:
- *   "ds32_fp8"     656-byte rows of DeepSeek V3.2 in vLLM and FlashMLA: 512 e4m3, 4 f32 scales at 512, rope at 528
- *   "pto_int8"     656-byte rows of DeepSeek V3.2 in PyPTO: 512 int8, rope at 512, 4 f32 scales at 640
- *   "ds4_fp8"      blocks of DeepSeek V4 in vLLM: 576-byte rows of 448 e4m3 and rope, then 8-byte records of 7 e8m0
- *   "indexer_fp8"  blocks of the indexer's keys in vLLM: rows of 128 e4m3, then one f32 scale each
- *   "e4m3", "e5m2", "int8"   rows of any shape, scales in a tensor
- *   "q8_0", "q4_0"           blocks of ggml, 34 and 18 bytes for 32 numbers, scales inline; and the formats of quantize_rows
- *   "nvfp4", "nvfp4_amax"    e2m1 with scales of e4m3 and a global one, DECODE or AMAX
+ * A format by its name, in docs/ops/kv_gather.md: rows of DeepSeek V3.2 in vLLM and FlashMLA (ds32_fp8) and in PyPTO (pto_int8),
+ * blocks of DeepSeek V4 (ds4_fp8) and of its indexer's keys (indexer_fp8) in vLLM, blocks of ggml (q8_0, q4_0), rows of any
+ * shape with scales in a tensor (e4m3, e5m2, int8, nvfp4, nvfp4_amax); and the formats of quantize_rows.
  * Returns SY_OK; NULL; VALUE (no such name: *format is zero).
  */
 static inline sy_status sy_kv_format_named(const char *name, sy_kv_format *format);
@@ -1115,14 +1017,10 @@ typedef struct sy_kv_plane {
  *     r = req_id ? req_id[b] : b;   t = indices[b,j];   block = block_table[r, t / S]
  *     out[b,j] = cache row block*S + t % S, byte for byte, or unpacked where `format` is given
  * The cache is [rows, D] flat, where the last block may be partial, or of higher rank [blocks, S, D...], or with
- * SY_KV_HND [blocks, H, S, D...]; blocks, rows and heads may have any strides without overlap. `indices` may have any
- * number of leading dimensions (B is their product) and `out` keeps them. Positions j >= counts[b] are padding and
- * their index is not read. A sequence ends at seq_lens[b] if given, else at the end of its table row. In place of
+ * SY_KV_HND [blocks, H, S, D...]; blocks, rows and heads may have any strides without overlap. B is the product of the leading
+ * dimensions of `indices`. A sequence ends at seq_lens[b] if given, else at the end of its table row. In place of
  * block_table there may be lists of pages, one after the other: block q of sequence r is then page_indices[indptr[r] +
  * q], and the sequence ends, without seq_lens, in its last page.
- *
- * Errors: VALUE (an invalid format, scale without one); INDEX (contents; the fault holds code, batch, position, value
- * and limit of the first in order).
  */
 typedef struct sy_kv_gather_args {
     const DLTensor *cache;       /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1154,15 +1052,10 @@ SY_OPERATOR(kv_gather)
  * The slots kv_gather would copy from, without a cache: for kernels that read pages in place. S = block_size:
  *     slots[b,j] = block * S + t % S,   t = indices[b,j],   block = block_table[r, t / S]
  * and -1 for padding: positions j >= counts[b], and index -1 unless pad is ERROR (ZERO and SKIP are the same here).
- * valid[b] is the number of entries of the row that are not padding. Contents are validated as in kv_gather; where
- * num_rows is 0 a slot must fit the type of slots.
+ * valid[b] is the number of entries of the row that are not padding.
  *
- * With world > 1 the tokens of a sequence are distributed over that many ranks in runs of I = interleave: rank (t / I)
- * % world has token t, as its own token t / (world * I) * I + t % I. Table, lists and num_rows are those of `rank`,
- * seq_lens counts the tokens of all ranks, and a token of another rank has slot -1, whatever pad is.
- *
- * Errors: VALUE (num_rows beyond the type of slots, world or interleave beyond 2^31-1, rank outside 0..world-1); INDEX
- * (as kv_gather).
+ * With world > 1 the tokens of a sequence are distributed over that many ranks in runs of `interleave`, and a token of another
+ * rank has slot -1. Table, lists and num_rows are those of `rank`, seq_lens counts the tokens of all ranks.
  */
 typedef struct sy_kv_translate_args {
     const DLTensor *indices;     /* in  [...,k]   int32, int64 */
@@ -1190,11 +1083,8 @@ SY_OPERATOR(kv_translate)
 /*
  * The slot of every token of a flat batch, for kv_scatter: token i is number position[i] of sequence batch[i].
  *     slots[i] = block_table[batch[i], position[i] / S] * S + position[i] % S
- * Position -1 is rejected, or with SY_PAD_SKIP (or ZERO) its slot is -1; its batch is validated in both cases. Lists
- * of pages in place of block_table are as in kv_gather.
- *
- * Errors: VALUE (num_rows beyond the type of slots); INDEX (REQ_RANGE, INDEX_RANGE, BLOCK_RANGE, ROW_RANGE; position
- * counts through `position` in row-major order).
+ * Position -1 is rejected, or with SY_PAD_SKIP (or ZERO) its slot is -1. Lists of pages in place of block_table are as in
+ * kv_gather.
  */
 typedef struct sy_kv_slots_args {
     const DLTensor *batch;       /* in  [...]  int32, int64; optional where block_table has one row */
@@ -1214,15 +1104,11 @@ SY_OPERATOR(kv_slots)
 /* ---- kv_scatter -------------------------------------------------------------------------------------- */
 
 /*
- * Writes rows into a paged cache by slot, to fill it. Slot s is row s % S of block s / S.
+ * Writes rows into a paged KV cache by slot, to fill it. Slot s is row s % S of block s / S.
  *     cache row slots[i] = src[i], byte for byte, or packed where `format` is given
- * The cache is as for kv_gather. Rows that no slot names keep their bytes. `slots` has any number of dimensions and
- * `src` the same, followed by those of a cache row. Slot -1 is rejected, or with SY_PAD_SKIP its row is dropped;
- * SY_PAD_ZERO is not allowed. Two equal slots are a caller error: the bytes of that row are unspecified, unless
+ * The cache is as for kv_gather. Rows that no slot names keep their bytes. Slot -1 is rejected, or with SY_PAD_SKIP its row is
+ * dropped; SY_PAD_ZERO is not allowed. Two equal slots are a caller error: the bytes of that row are unspecified, unless
  * check_unique makes the call fail. The query validates the cache too.
- *
- * Errors: VALUE (block_size missing, an invalid format, scale without one); INDEX (SLOT_RANGE, DUPLICATE; position
- * counts through slots in row-major order).
  */
 typedef struct sy_kv_scatter_args {
     const DLTensor *cache; /* in/out [rows,D], [blocks,S,D...] or [blocks,H,S,D...]  any type */
@@ -1248,12 +1134,8 @@ SY_OPERATOR(kv_scatter)
  * Copies runs of tokens, one of each sequence, out of a paged cache into consecutive rows: the context of a chunked
  * prefill. S = block_size, r = req_id ? req_id[b] : b, 0 <= u < cu_lens[b+1] - cu_lens[b]:
  *     t = starts[b] + u;   out[cu_lens[b] + u] = cache row block_table[r, t / S] * S + t % S, byte for byte or unpacked
- * Cache, table, lists and the end of a sequence are as in kv_gather. cu_lens begins with 0, does not descend and ends
- * at no more than the rows of out; rows from its end on keep their bytes. Outputs of further planes have as many rows
- * as out. The query does not read cu_lens, so its rows are 0.
- *
- * Errors: VALUE (last_page_len beside seq_lens); INDEX (LENGTH_RANGE of cu_lens, whose entry is the fault's batch, or
- * of seq_lens; REQ_RANGE; then, with position u, INDEX_RANGE, TABLE_SHORT, BLOCK_RANGE, ROW_RANGE).
+ * Cache, table, lists and the end of a sequence are as in kv_gather. Rows of out from the end of cu_lens on keep their bytes.
+ * The query does not read cu_lens, so its rows are 0.
  */
 typedef struct sy_kv_ragged_args {
     const DLTensor *cache;         /* in  [rows,D] or [blocks,S,D...]  any type of whole bytes */
@@ -1285,13 +1167,8 @@ SY_OPERATOR(kv_ragged)
  * between pools.
  *     block d of cache = block s of cache,   or   block d of dst = block s of src,   byte for byte
  * A cache is [blocks, ...] of rank 3 or more, whose blocks are contiguous with any stride between them, or flat [rows,
- * D] without gaps in whole blocks of block_size rows. src and dst have blocks of as many elements, and may have
- * different numbers of them. The same blocks of further planes, {cache, NULL} or {src, dst}, are copied too. No block
- * is written twice, and in one cache none is read by one pair and written by another; a pair s = d of one cache moves
- * nothing. The query validates the caches too; its rows are the pairs.
- *
- * Errors: NULL (neither cache nor src and dst); VALUE (cache beside src or dst; block_size < 1 for a flat cache);
- * INDEX (BLOCK_RANGE, DUPLICATE, HAZARD; position is the pair, the later of two).
+ * D] without gaps in whole blocks of block_size rows. No block is written twice, and in one cache none is read by one pair and
+ * written by another. The query validates the caches too; its rows are the pairs.
  */
 typedef struct sy_kv_blocks_args {
     const DLTensor *cache; /* in/out [blocks,...] or [rows,D]  any type of whole bytes */
@@ -1352,22 +1229,13 @@ typedef enum sy_empty_token {
  *   softmax of x / temperature over what top-k kept.
  *   top-p   enabled when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
  *   min-p   enabled when mp > 0; keeps prob >= mp * largest prob. mp >= 1 keeps one token.
- *   choice  by `noise`; temperature < 1e-5 makes a row greedy. A given_token is not chosen. With neither q nor seed (and `noise`
- *           AUTO) every row is greedy, and filters change other outputs than `token` only.
- * NaN in top_p or min_p disables the stage, NaN temperature is 1. top_* are the first tokens of the order that the
- * distribution of logprob_mode contains, -1 and -inf after them; rank is 1 + how many of its tokens come before
- * `token`, V + 1 when it is none of them, 0 for an empty row. A draw depends on (seed, offset, stream). Without
- * `stream` it is 0 where seed has an entry for each row ([B] or [B,1]), else the row number: a sequence that changes
- * its row between calls then needs a stream.
+ *   choice  by `noise`; temperature < 1e-5 makes a row greedy. A given_token is not chosen.
+ * A draw depends on (seed, offset, stream). Without `stream` it is 0 where seed has an entry for each row ([B] or [B,1]), else
+ * the row number: a sequence that changes its row between calls then needs a stream.
  *
  * A per-row tensor has shape [1], [B] or [B,1] and any stride of 0 or more; sy_number_f32 and sy_number_i64 make one
  * of a single number, which may be in CPU memory beside tensors on a device: the call reads it before it returns.
  * masked_logits may be f32 logits themselves (same data and stride).
- *
- * Errors: NULL (no output at all); SHAPE (V = 0); VALUE (noise without its q or seed, an output of log-probabilities
- * without logprob_mode or logprob_mode without any); OVERFLOW (V > 2^23); INDEX (given_token or score_token below -1
- * or from V on: batch = row, position = column; override_indptr descends or leaves the lists: position = entry;
- * override_token from V on or not above the one before it: batch = row, position).
  */
 typedef struct sy_sample_args {
     const DLTensor *logits;      /* in  [B,V]     f32, f16, bf16 */
@@ -1422,25 +1290,10 @@ typedef enum sy_verify_mode {
  * Verifies draft tokens (speculative decoding), as chains or trees, many requests in one call. B requests have N rows
  * of logits: ragged [N,V], request b having rows cu_lens[b] up to cu_lens[b+1], R of them; or dense [B,R,V]. Row 0 of
  * a request, its root, is the model's output after the last token that is certain. Row r >= 1 is its output after
- * draft_token[r], the continuation of row parent[r], which is in 0..r-1 (without parent r-1: a chain). Entries of the
- * root are not read.
- *     cur = 0; i = 0; accepted = 0
- *     repeat  x = the token that sample picks from row cur, with the request's parameters and offset + i
- *             token[i] = x; path[i] = cur; count = i + 1
- *             if the row is empty: end
- *             child = the lowest row r with parent[r] = cur and draft_token[r] = x; if there is one, accepted = i + 1
- *             if x is a stop token, or there is no child: end
- *             cur = child; i = i + 1
- * So token[0..count) are those that calls of sample pick step by step, bit for bit, for any drafts. The next call
- * takes offset + count. A request without rows is inactive: next_token -1. Slots from count on, and rows that no
- * request has, are -1 (token, path, top_token), 0 (logprob, rank, row_flags, accept_mask) or -inf (top_logprob); with
- * B = 0 nothing is touched. Streams are as in sample.
- *
- * Errors: NULL (cu_lens missing with [N,V]; no output; a part of the overrides; stop_indptr without stop_token); SHAPE
- * (V = 0; cu_lens empty, or with [B,R,V]); VALUE (noise without its seed, an output of log-probabilities without
- * logprob_mode or the reverse); UNSUPPORTED (mode REJECT); OVERFLOW (V > 2^23, N >= 2^31); INDEX, in this order:
- * cu_lens (batch = entry); parent outside 0..r-1, draft_token outside -1..V-1 (batch = request, position = row of the
- * request); stop_indptr, stop_token; override_indptr, override_token.
+ * draft_token[r], the continuation of row parent[r], which is in 0..r-1 (without parent r-1: a chain).
+ * token[0..count) are those that calls of sample pick step by step, bit for bit, for any drafts: from the root, as long as a
+ * row continues the token picked. The next call takes offset + count. A request without rows is inactive: next_token -1. Slots
+ * from count on are -1, 0 or -inf. Streams are as in sample.
  */
 typedef struct sy_sample_verify_args {
     const DLTensor *logits;      /* in  [N,V] or [B,R,V]  f32, f16, bf16 */
@@ -1492,27 +1345,13 @@ typedef enum sy_history_scope {
 /*
  * Builds the overrides of sample: penalties for tokens that a sequence already contains, biases and bans. Lists hold
  * row after row: elements [indptr[b], indptr[b+1]) belong to row b, in any order, tokens as often as they occur. For
- * each token of a row's lists, in f32, each operation rounded once, in this order:
- *   x = logits[b,token]
- *   repetition   x = x > 0 ? x / repetition : x * repetition   if it is in prompt or output
- *   frequency    x = x - frequency * count                     count: how often it is in output
- *   presence     x = x - presence                              if count > 0
- *   bias         x = x + bias                                  for each of its elements, in the order of the list
- *   sequences    x = x + seq_bias; -inf if seq_bias is -inf    for each whose last token it is, and whose other tokens are the end of
- *                                                              the history (prompt and output, in order); in the order of the list
- *   min_tokens   x = -inf                                      if it is a stop token and output is shorter
+ * each token of a row's lists, in this order: repetition, frequency and presence penalty, the biases of the token, those of
+ * sequences that it would end, and -inf for a stop token while the output is shorter than min_tokens.
  * The row's overrides are its tokens whose logit changed, ascending. The query's rows are the most there can be;
  * override_token and override_logit are at least as long, and elements from override_indptr[B] on are not touched.
  * sample takes them under the same names, with the same logits. With draft_token the rows of logits are those of
  * sample_verify, while lists and parameters are of the B requests; row r continues the output of its request with the
  * draft tokens on the way from the root to r.
- *
- * Errors: NULL (a list without its indptr, its tokens or its bias; seq_row_indptr or seq_bias without sequences;
- * min_tokens without stop_token or output; stop_indptr without stop_token; cu_lens or parent without draft_token);
- * SHAPE (V = 0); OVERFLOW (V > 2^23; O, K, Q, S or max_rows > 2^30); INDEX, in the order prompt, output, bias,
- * sequences, stop, cu_lens, parent, draft_token (an indptr descends or leaves its list: position = entry; a token
- * outside the vocabulary: batch = row, position = element; a request of more than max_rows rows, parents and drafts as
- * in sample_verify).
  */
 typedef struct sy_sample_overrides_args {
     const DLTensor *logits;             /* in  [B,V]    f32, f16, bf16 */
@@ -1745,18 +1584,12 @@ typedef enum sy_a2a_replica {
  * of its group. For every device:
  *     metadata[tau,:] = expert_indices of that token, as they are
  *     tokens[tau,:]   = input of that token if this device hosts one of its experts; else see `fill`
- * An index with all bits set (65535, -1) is no expert. Experts hosted by several devices of the group get the token in
- * each, or with `replica` in one of them; experts hosted outside the group or nowhere are ignored.
+ * An index with all bits set (65535, -1) is no expert. L are the experts that a device hosts, in ascending order.
  *
  * The token dimensions [B,1,S] may also be [B,S,1], or [N] alone; in outputs [1,B*G,S] (dimension 1) or [1,B,S*G]
- * (dimension 2) may be [T]. With max_tokens > 0 devices may have different numbers of tokens: tensors then have the
- * short shapes, T is the sum over the group, and tau = (tokens of the positions before) + n. PACKED and EXPERT outputs
- * are [R,H]; the caller chooses R, and rows after the last are not touched. Rows of `src` that are padding are -1.
- *
- * Errors: ROUTING (an entry of the mapping is not 0 or 1); INDEX (a number that is neither an expert nor all bits set,
- * or an expert twice with strict_unique); CAPACITY (R too small; more tokens than max_tokens or expert_rows); STATE
- * (routing of another comm); UNSUPPORTED; MISMATCH (devices disagree about the call); COMM; TIMEOUT. Of several
- * devices with a fault the lowest is reported; all processes return the same.
+ * (dimension 2) may be [T]. With max_tokens > 0 devices may have different numbers of tokens, in the short shapes. PACKED and
+ * EXPERT outputs are [R,H]; the caller chooses R, and rows after the last are not touched. Of several devices with a fault the
+ * lowest is reported; all processes return the same.
  */
 typedef struct sy_all_to_all_dispatch_args {
     sy_tensors input;               /* in  [B,1,S,H] any type of whole bytes */
@@ -1802,26 +1635,18 @@ SY_MESH_OPERATOR(all_to_all_dispatch)
 
 /*
  * Returns expert rows to the devices of their tokens. Letters as in all_to_all_dispatch; expert_metadata is the
- * group's table as it returned it, L the experts of a device in ascending order, t = tau of token n of a device.
+ * group's table as it returned it, t = tau of token n of a device.
  * Choice k of a token is live when its index is an expert that no earlier choice of the token names.
  *     choices      output[k,n,:] = input[l,t,:] of the holder of the choice's expert: the host that `replica` names, or
  *                  without it the lowest position of the group that hosts it; it is local expert l there
  *     local_reduce a holder has one row per token, the sum over the choices it serves. output[k,n,:] = input[0,t,:] of
  *                  each holder, at its live choice of the expert with the lowest number
- * Other rows: see `fill`. Only the rows named here are read. Nothing is added: local_reduce describes the input.
- *
- * With `sum` the output is [N,H]: acc = acc + weights[n,k] * row for ascending live choices that have a holder; with
- * local_reduce acc = acc + row for ascending positions, without weights. In f32, products and sums rounded one by one,
- * one rounding to the row type at the end; a NaN result is the canonical one.
+ *     sum          output[n,:] = the sum over live choices of weights[n,k] * row; with local_reduce that of the holders' rows
+ * Other rows: see `fill`. Only the rows named here are read.
  *
  * Short shapes are [L,T,H] for the input, [K,N,H] for the output. layout is that of the input, as dispatch wrote it:
  * EXPERT is for choices, PACKED for local_reduce, or for devices with one expert each. With a routing,
- * expert_metadata, expert_mapping and the fields of the dispatch are left zero or repeat it. Counts that differ need
- * max_tokens > 0; output then has N.
- *
- * Errors: as all_to_all_dispatch, and ROUTING (local_reduce without replica, and an expert with two holders in a
- * group); SHAPE also where the input does not have L rows per token; STATE also for a routing that no dispatch has
- * filled.
+ * expert_metadata, expert_mapping and the fields of the dispatch are left zero or repeat it.
  */
 typedef struct sy_all_to_all_combine_args {
     sy_tensors input; /* in  [L,B*G,S,H] or [L,B,S*G,H]; local_reduce [1,...]; PACKED, EXPERT [R,H] */
@@ -1860,18 +1685,11 @@ SY_MESH_OPERATOR(all_to_all_combine)
 
 /*
  * Computes the input of all_to_all_combine with local_reduce on one device: per token the sum over its experts, acc =
- * acc + weights[t,k] * row for ascending live choices whose expert the device hosts and, with `replica`, serves; f32,
- * products and sums rounded one by one, one rounding to the row type; a NaN result is the canonical one. Letters as in
+ * acc + weights[t,k] * row for ascending live choices whose expert the device hosts and, with `replica`, serves. Letters as in
  * all_to_all_combine; T tokens of the group in order of tau, L experts of the device in ascending order.
  *     PADDED  input [L,T,H], output [T,H]. Tokens that choose none of the device's experts: see `fill`
  *     EXPERT  input [R,H] as dispatch wrote it, output [R,H] with the rows of PACKED; rows after the last are not touched
- * With `replica` the group is all devices, or group_size of them; LOCAL needs as many tokens of each. Rules other than
- * FIRST count tokens by position, so output_concat_dim and order are then those of the dispatch in PADDED too, and
- * there is no default where metadata has rank 4.
- *
- * Errors: SHAPE (the input does not have L experts); ROUTING (a mapping entry is not 0 or 1); MISMATCH (copies of the
- * mapping differ); INDEX (neither an expert nor all bits set); CAPACITY (too few rows in input or output, or
- * expert_rows).
+ * With `replica` the group is all devices, or group_size of them, and output_concat_dim and order are those of the dispatch.
  */
 typedef struct sy_local_reduce_args {
     const DLTensor *input;           /* in  [L,Bt,St,H] or [L,T,H]; EXPERT [R,H]. f32, f16, bf16 */
@@ -1900,33 +1718,19 @@ SY_OPERATOR(local_reduce)
 /* ---- quantize_rows ----------------------------------------------------------------------------------- */
 
 /*
- * Rows of numbers as 8-bit codes, with a scale for every `group` neighbours (0: for the row). In f32, every operation
- * rounded to nearest even; NaN counts as no magnitude, infinity as FLT_MAX:
+ * Rows of numbers as 8-bit codes, with a scale for every `group` neighbours (0: for the row): G = H / group scales. In f32,
+ * every operation rounded to nearest even; NaN counts as no magnitude, infinity as FLT_MAX:
  *     a = max(largest magnitude of the group, a_min);   scale of a by scale_math;   y of x by code_math
  *     codes[t,i] = y to nearest even, at most Q in magnitude (int8: -128 to 127); NaN is 7f (e4m3), 7e (e5m2), 0 (int8)
- *
- * Formats by name, sy_row_format_named, which is sy_kv_format_named. A row has G = H / group scales:
- *   name              codes, Q     group  scale       a_min  scale, code  the same bits as
- *   fp8_128           e4m3, 448    128    f32         1e-10  DIV, DIV     vLLM, SGLang per_token_group_quant
- *   fp8_128_deepep    e4m3, 448    128    f32         1e-4   MUL, AMAX    DeepEP low latency
- *   fp8_128_deepgemm  e4m3, 448    128    f32         1e-4   DIV, RCP     DeepGEMM per_token_cast_to_fp8
- *   fp8_128_ue8m0     e4m3, 448    128    e8m0        1e-4   UP           DeepEP, DeepGEMM with ue8m0
- *   mxfp8             e4m3, 448    32     e8m0        0      UP           Transformer Engine
- *   mxfp8_floor       e4m3, 448    32     e8m0        0      FLOOR        OCP MX 1.0
- *   int8_token        int8, 127    row    f32         0      DIV, AMAX    vLLM dynamic_scaled_int8_quant
- *   q8_0, q4_0        rows of ggml's blocks as sy_kv_format says, 34 or 18 bytes for 32 numbers: codes is [...,C], no scales
- *   nvfp4, nvfp4_amax e2m1, 6      16     e4m3        0      sy_kv_format Transformer Engine's reference; codes is [...,H/2]
- * A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8), scale_type, group, a_min, scale_math,
- * code_math.
+ * sy_row_format_named, which is sy_kv_format_named, fills a format by its name on the page: fp8_128, fp8_128_deepep,
+ * fp8_128_deepgemm, fp8_128_ue8m0, mxfp8, mxfp8_floor, int8_token; q8_0 and q4_0, whose codes [...,C] contain the scales;
+ * nvfp4 and nvfp4_amax, whose codes are [...,H/2]. A format of the caller sets bytes, q_type (SY_F8_E4M3, SY_F8_E5M2, SY_I8),
+ * scale_type, group, a_min, scale_math, code_math.
  *
  * row_format of moe_permute, moe_permute_ids, moe_dispatch and all_to_all_dispatch is such a format: f32, f16 or bf16
  * rows become codes on the way, with the results of quantize_rows, then of the operator on codes and scales; zero rows
  * have zero scales. Of moe_unpermute, local_reduce and all_to_all_combine it is that of the rows that come in: sums
  * add the numbers of dequantize_rows.
- *
- * Errors: NULL (a tensor or the format is missing); DTYPE (codes neither of q_type nor uint8; scales not of
- * scale_type, for e8m0 nor uint8); SHAPE (H not a multiple of group); VALUE (an invalid format, one of other caches,
- * SWIZZLE with f32 scales, scales or a layout beside ggml's blocks); INDEX (a bad global_scale).
  */
 
 /* Where scale g of row t is, of T rows in all; bytes that belong to no scale are 0. R is T rounded up to a multiple of 4. */

@@ -184,11 +184,8 @@ SY_API sy_status sy_infer(sy_ctx *ctx, const sy_op_info *op, const void *args, s
  * first device of this process, and shapes[s * op->n_tensors + i] of device s after it, for as many whole devices as n
  * has room for: devices differ in their experts, and with max_tokens in their tokens. expert_mapping is read where it
  * has data in CPU memory.
- * Where a call accepts any number of rows the extent is the most it can write: rows of layouts PACKED and EXPERT, for
- * the experts of the device, or for all experts where the mapping is not read; with max_tokens the tokens of the group,
- * of whom this process counts max_tokens for every device of another process. Extents are -1 where nothing in args
- * gives them: experts of a device (expert_counts, expert_offsets) where the mapping is not read, and the tokens of
- * all_to_all_combine with max_tokens, without routing and weights, which the caller chose.
+ * Where a call accepts any number of rows the extent is the most it can write; extents that nothing in args gives are -1. The
+ * pages of these operators say which.
  * Returns the statuses of the call; NULL (op, shapes; comm, of an operator between devices); VALUE (n too small).
  */
 SY_API sy_status sy_infer_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,

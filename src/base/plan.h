@@ -543,38 +543,18 @@ struct syi_local_reduce_plan {
     struct syi_row_codes_plan codes; /* of the input */
 };
 
+/* Operators whose plan is that of another. */
+#define syi_moe_unpermute_plan syi_moe_rows_plan
+#define syi_moe_permute_grad_plan syi_moe_rows_plan
+#define syi_moe_unpermute_grad_plan syi_moe_rows_plan
+#define syi_dequantize_rows_plan syi_quantize_rows_plan
+
+#define SYI_PLAN(ID, op) struct syi_##op##_plan op;
 union syi_plan {
-    struct syi_moe_route_plan moe_route;
-    struct syi_moe_map_from_ids_plan moe_map_from_ids;
-    struct syi_moe_ids_from_map_plan moe_ids_from_map;
-    struct syi_moe_permute_plan moe_permute;
-    struct syi_moe_permute_ids_plan moe_permute_ids;
-    struct syi_moe_unpermute_ids_plan moe_unpermute_ids;
-    struct syi_moe_align_block_plan moe_align_block;
-    struct syi_moe_pad_map_plan moe_pad_map;
-    struct syi_moe_reorder_chunks_plan moe_reorder_chunks;
-    struct syi_moe_convert_indices_plan moe_convert_indices;
-    struct syi_moe_rows_plan moe_rows, moe_unpermute, moe_permute_grad, moe_unpermute_grad;
-    struct syi_moe_dispatch_plan moe_dispatch;
-    struct syi_moe_combine_plan moe_combine;
-    struct syi_moe_dispatch_grad_gate_plan moe_dispatch_grad_gate;
-    struct syi_moe_locations_plan moe_locations;
-    struct syi_moe_capacity_plan moe_capacity;
-    struct syi_moe_map_physical_plan moe_map_physical;
-    struct syi_moe_place_plan moe_place;
-    struct syi_kv_gather_plan kv_gather;
-    struct syi_kv_translate_plan kv_translate;
-    struct syi_kv_slots_plan kv_slots;
-    struct syi_kv_scatter_plan kv_scatter;
-    struct syi_kv_ragged_plan kv_ragged;
-    struct syi_kv_blocks_plan kv_blocks;
-    struct syi_sample_plan sample;
-    struct syi_sample_verify_plan sample_verify;
-    struct syi_sample_overrides_plan sample_overrides;
-    struct syi_sample_noise_plan sample_noise;
-    struct syi_local_reduce_plan local_reduce;
-    struct syi_quantize_rows_plan quantize_rows, dequantize_rows;
+    struct syi_moe_rows_plan moe_rows; /* of three */
+    SYI_BACKEND_OPERATORS(SYI_PLAN)
 };
+#undef SYI_PLAN
 
 /* Scratch memory of a call: for the layer that calls the backend, always CPU memory, and for the backend. */
 struct syi_scratch {

@@ -128,10 +128,7 @@ void syi_a2a_combine_receives(const struct syi_a2a_group *group, const struct sy
 extern const struct syi_memory syi_cpu_memory;
 
 /* Its entries that are used or tested beside it. */
-void syi_a2a_copy(sy_ctx *ctx, const struct syi_a2a_job *job, int n_jobs);
 void syi_a2a_fan_out(sy_ctx *ctx, const struct syi_a2a_fan *fan); /* all_to_all_fan.c */
-void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,
-                    const int32_t *seen);
 size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots);
 void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch);
 void syi_a2a_pack(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const int32_t *rows, int64_t n,

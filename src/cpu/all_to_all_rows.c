@@ -85,7 +85,7 @@ static void copy_task(void *data, int task)
     }
 }
 
-void syi_a2a_copy(sy_ctx *ctx, const struct syi_a2a_job *job, int n_jobs)
+static void copy(sy_ctx *ctx, const struct syi_a2a_job *job, int n_jobs)
 {
     struct copying c = {.kernels = ctx->kernels, .job = job, .n_jobs = n_jobs};
     uint64_t bytes = 0;
@@ -126,8 +126,8 @@ static void spread_task(void *data, int task)
     }
 }
 
-void syi_a2a_spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,
-                    const int32_t *seen)
+static void spread(sy_ctx *ctx, const struct syi_a2a_group *group, const struct syi_a2a_job *job,
+                   const int32_t *seen)
 {
     struct spreading s = {.kernels = ctx->kernels, .job = job, .first = group->order.first, .seen = seen};
     uint64_t bytes = 0;
@@ -322,9 +322,9 @@ const struct syi_memory syi_cpu_memory = {.begin = begin,
                                           .write = write_rows,
                                           .encode = syi_encode_rows,
                                           .pack = syi_a2a_pack,
-                                          .copy = syi_a2a_copy,
+                                          .copy = copy,
                                           .fan_out = syi_a2a_fan_out,
-                                          .spread = syi_a2a_spread,
+                                          .spread = spread,
                                           .add_scratch = syi_a2a_add_scratch,
                                           .add = syi_a2a_add,
                                           .end = nothing};

@@ -3,7 +3,6 @@
  */
 #include "cpu/backend.h"
 #include "cpu/all_to_all.h"
-#include "cpu/pool.h"
 #include "kernels/kernels.h"
 
 static bool accepts(const sy_ctx *ctx, DLDevice device, DLDevice first)
@@ -18,10 +17,9 @@ static bool accepts(const sy_ctx *ctx, DLDevice device, DLDevice first)
 static sy_status scratch(sy_ctx *ctx, size_t host_bytes, size_t own_bytes, struct syi_scratch *scratch)
 {
     const size_t first = syi_align(host_bytes);
-    const sy_status st = syi_workspace(ctx, syi_size_add(first, own_bytes), &scratch->host);
-    if (st == SY_OK)
-        scratch->own = scratch->host != NULL ? (unsigned char *)scratch->host + first : NULL;
-    return st;
+    SYI_TRY(syi_workspace(ctx, syi_size_add(first, own_bytes), &scratch->host));
+    scratch->own = scratch->host != NULL ? (unsigned char *)scratch->host + first : NULL;
+    return SY_OK;
 }
 
 static void describe(const sy_ctx *ctx, sy_trace *report)

@@ -4,7 +4,6 @@
 #include "base/row_math.h"
 #include "cpu/backend.h"
 #include "cpu/kv_codec.h"
-#include "cpu/pool.h"
 #include "kernels/kernels.h"
 
 enum { GROUPS = 64 }; /* at a time */
@@ -16,12 +15,7 @@ struct job {
     int n_tasks;
 };
 
-size_t syi_cpu_dequantize_rows_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    (void)ctx;
-    (void)plan;
-    return 0;
-}
+SYI_CPU_NO_WORKSPACE(dequantize_rows)
 
 static void decode_rows(void *data, int task)
 {

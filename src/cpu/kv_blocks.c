@@ -5,8 +5,6 @@
 #include "cpu/sort.h"
 #include "kernels/kernels.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum {
     CHUNK = 256,            /* pieces of one kernel call */
@@ -20,22 +18,17 @@ struct job {
     struct syi_keyed *to, *from, *spare; /* [n] each: destinations and sources by block */
 };
 
-static size_t lay_out(const struct syi_kv_blocks_plan *p, void *workspace, struct job *job)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_blocks_plan *p, struct syi_arena *arena)
 {
-    struct syi_arena arena = {workspace, 0};
     const size_t bytes = syi_size_mul((size_t)p->n, sizeof(struct syi_keyed));
-    job->to = syi_take(&arena, bytes);
-    job->from = syi_take(&arena, p->one_cache ? bytes : 0);
-    job->spare = syi_take(&arena, syi_size_mul(bytes, p->one_cache ? 2 : 1));
-    return arena.used;
+    struct job job = {.plan = p, .kernels = ctx->kernels};
+    job.to = syi_take(arena, bytes);
+    job.from = syi_take(arena, p->one_cache ? bytes : 0);
+    job.spare = syi_take(arena, syi_size_mul(bytes, p->one_cache ? 2 : 1));
+    return job;
 }
 
-size_t syi_cpu_kv_blocks_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct job job;
-    (void)ctx;
-    return lay_out(&plan->kv_blocks, NULL, &job);
-}
+SYI_CPU_WORKSPACE(kv_blocks)
 
 /* ---- Contents ---------------------------------------------------------------------------------------- */
 
@@ -156,10 +149,10 @@ static void copy_blocks(void *data, int task)
 sy_status syi_cpu_kv_blocks(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_blocks_plan *p = &plan->kv_blocks;
-    struct job job = {.plan = p, .kernels = ctx->kernels};
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
     if (p->n == 0)
         return SY_OK;
-    lay_out(p, workspace, &job);
     struct syi_found first = find_outside(p);
     find_conflicts(&job, &first);
     if (first.bad != SYI_GOOD)

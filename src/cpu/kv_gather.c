@@ -5,7 +5,6 @@
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_gather_plan *plan;
@@ -15,26 +14,17 @@ struct job {
     struct syi_kv_mover *mover; /* [task] */
 };
 
-static int count_tasks(const sy_ctx *ctx, const struct syi_kv_gather_plan *p)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_gather_plan *p, struct syi_arena *arena)
 {
     const int64_t n = p->pages.batch * p->pages.k;
-    return syi_tasks(ctx, n, (uint64_t)n * p->planes.slot_bytes / 2);
+    struct job job = {.plan = p, .kernels = ctx->kernels};
+    job.n_tasks = syi_tasks(ctx, n, (uint64_t)n * p->planes.slot_bytes / 2);
+    job.found = syi_take(arena, (size_t)job.n_tasks * sizeof *job.found);
+    job.mover = syi_take(arena, (size_t)job.n_tasks * sizeof *job.mover);
+    return job;
 }
 
-static size_t lay_out(const sy_ctx *ctx, const struct syi_kv_gather_plan *p, void *workspace, struct job *job)
-{
-    struct syi_arena arena = {workspace, 0};
-    job->n_tasks = count_tasks(ctx, p);
-    job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
-    job->mover = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->mover);
-    return arena.used;
-}
-
-size_t syi_cpu_kv_gather_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct job job;
-    return lay_out(ctx, &plan->kv_gather, NULL, &job);
-}
+SYI_CPU_WORKSPACE(kv_gather)
 
 static void copy_positions(void *data, int task)
 {
@@ -57,15 +47,13 @@ static void copy_positions(void *data, int task)
 sy_status syi_cpu_kv_gather(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_gather_plan *p = &plan->kv_gather;
-    struct job job = {.plan = p, .kernels = ctx->kernels};
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
 
     if (p->pages.batch == 0 || p->pages.k == 0)
         return SY_OK;
-    lay_out(ctx, p, workspace, &job);
-    sy_status st = syi_report(ctx, syi_kv_bad_global(&p->planes));
-    if (st == SY_OK)
-        st = syi_kv_validate(ctx, &p->pages, job.n_tasks, job.found, NULL);
-    if (st == SY_OK)
-        syi_parallel(ctx, job.n_tasks, copy_positions, &job);
-    return st;
+    SYI_TRY(syi_report(ctx, syi_kv_bad_global(&p->planes)));
+    SYI_TRY(syi_kv_validate(ctx, &p->pages, job.n_tasks, job.found, NULL));
+    syi_parallel(ctx, job.n_tasks, copy_positions, &job);
+    return SY_OK;
 }

@@ -4,8 +4,6 @@
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_ragged_plan *plan;
@@ -17,20 +15,15 @@ struct job {
 };
 
 /* The number of rows is in the data, so there is space for the largest number of tasks. */
-static size_t lay_out(const sy_ctx *ctx, void *workspace, struct job *job)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_ragged_plan *p, struct syi_arena *arena)
 {
-    struct syi_arena arena = {workspace, 0};
-    job->found = syi_take(&arena, syi_size_mul((size_t)ctx->threads, sizeof *job->found));
-    job->mover = syi_take(&arena, syi_size_mul((size_t)ctx->threads, sizeof *job->mover));
-    return arena.used;
+    struct job job = {.plan = p, .kernels = ctx->kernels};
+    job.found = syi_take(arena, syi_size_mul((size_t)ctx->threads, sizeof *job.found));
+    job.mover = syi_take(arena, syi_size_mul((size_t)ctx->threads, sizeof *job.mover));
+    return job;
 }
 
-size_t syi_cpu_kv_ragged_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct job job;
-    (void)plan;
-    return lay_out(ctx, NULL, &job);
-}
+SYI_CPU_WORKSPACE(kv_ragged)
 
 /* ---- Page by page ------------------------------------------------------------------------------------ */
 
@@ -168,8 +161,8 @@ static void copy_rows(void *data, int task)
 
 sy_status syi_cpu_kv_ragged(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
-    struct job job = {.plan = &plan->kv_ragged, .kernels = ctx->kernels};
-    lay_out(ctx, workspace, &job);
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, &plan->kv_ragged, &arena);
     SYI_TRY(validate(ctx, &job));
     if (job.n > 0)
         syi_parallel(ctx, job.n_tasks, copy_rows, &job);

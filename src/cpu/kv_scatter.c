@@ -5,8 +5,6 @@
 #include "cpu/kv_rows.h"
 #include "cpu/sort.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_scatter_plan *plan;
@@ -17,29 +15,19 @@ struct job {
     struct syi_keyed *keyed[2]; /* [n] each; only if uniqueness is requested */
 };
 
-static int count_tasks(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p, struct syi_arena *arena)
 {
-    return syi_tasks(ctx, p->n, (uint64_t)p->n * p->planes.slot_bytes / 2);
-}
-
-static size_t lay_out(const sy_ctx *ctx, const struct syi_kv_scatter_plan *p, void *workspace,
-                      struct job *job)
-{
-    struct syi_arena arena = {workspace, 0};
     const size_t keyed = p->check_unique ? syi_size_mul((size_t)p->n, sizeof(struct syi_keyed)) : 0;
-    job->n_tasks = count_tasks(ctx, p);
-    job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
-    job->mover = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->mover);
-    job->keyed[0] = syi_take(&arena, keyed);
-    job->keyed[1] = syi_take(&arena, keyed);
-    return arena.used;
+    struct job job = {.plan = p, .kernels = ctx->kernels};
+    job.n_tasks = syi_tasks(ctx, p->n, (uint64_t)p->n * p->planes.slot_bytes / 2);
+    job.found = syi_take(arena, (size_t)job.n_tasks * sizeof *job.found);
+    job.mover = syi_take(arena, (size_t)job.n_tasks * sizeof *job.mover);
+    job.keyed[0] = syi_take(arena, keyed);
+    job.keyed[1] = syi_take(arena, keyed);
+    return job;
 }
 
-size_t syi_cpu_kv_scatter_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct job job;
-    return lay_out(ctx, &plan->kv_scatter, NULL, &job);
-}
+SYI_CPU_WORKSPACE(kv_scatter)
 
 /* The slots from `flat` on, as many as there are before `end` in one row, at most `capacity`. */
 static int64_t load_slots(const struct syi_kv_scatter_plan *p, int64_t flat, int64_t end, int64_t *slot,
@@ -144,14 +132,12 @@ static void copy_rows(void *data, int task)
 sy_status syi_cpu_kv_scatter(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_scatter_plan *p = &plan->kv_scatter;
-    struct job job = {.plan = p, .kernels = ctx->kernels};
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
     if (p->n == 0)
         return SY_OK;
-    lay_out(ctx, p, workspace, &job);
-    sy_status st = syi_report(ctx, syi_kv_bad_global(&p->planes));
-    if (st == SY_OK)
-        st = validate(ctx, &job);
-    if (st == SY_OK)
-        syi_parallel(ctx, job.n_tasks, copy_rows, &job);
-    return st;
+    SYI_TRY(syi_report(ctx, syi_kv_bad_global(&p->planes)));
+    SYI_TRY(validate(ctx, &job));
+    syi_parallel(ctx, job.n_tasks, copy_rows, &job);
+    return SY_OK;
 }

@@ -4,8 +4,6 @@
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum { CHUNK = 512 }; /* tokens translated at a time */
 
@@ -21,24 +19,16 @@ static int64_t n_tokens(const struct syi_kv_slots_plan *p)
     return p->pages.batch * p->pages.k;
 }
 
-static int count_tasks(const sy_ctx *ctx, const struct syi_kv_slots_plan *p)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_slots_plan *p, struct syi_arena *arena)
 {
-    return syi_tasks(ctx, n_tokens(p), (uint64_t)n_tokens(p) * 3 * sizeof(int64_t));
+    const uint64_t bytes = (uint64_t)n_tokens(p) * 3 * sizeof(int64_t);
+    struct job job = {.plan = p, .n_tasks = syi_tasks(ctx, n_tokens(p), bytes)};
+    job.found = syi_take(arena, (size_t)job.n_tasks * sizeof *job.found);
+    job.kept = syi_kv_take_kept(arena, n_tokens(p), job.n_tasks, p->slots.type);
+    return job;
 }
 
-static size_t lay_out(struct job *job, void *base)
-{
-    struct syi_arena arena = {base, 0};
-    job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
-    job->kept = syi_kv_take_kept(&arena, n_tokens(job->plan), job->n_tasks, job->plan->slots.type);
-    return arena.used;
-}
-
-size_t syi_cpu_kv_slots_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct job job = {.plan = &plan->kv_slots, .n_tasks = count_tasks(ctx, &plan->kv_slots)};
-    return lay_out(&job, NULL);
-}
+SYI_CPU_WORKSPACE(kv_slots)
 
 /* Tokens [j, j + n) of one row of the tensors; `flat` counts them through all rows. */
 struct chunk {
@@ -173,16 +163,13 @@ static void write_slots(void *data, int task)
 sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_slots_plan *p = &plan->kv_slots;
-    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
-    lay_out(&job, workspace);
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
     if (n_tokens(p) == 0)
         return SY_OK;
-    sy_status st = syi_report(ctx, syi_kv_validate_lists(&p->pages));
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(syi_report(ctx, syi_kv_validate_lists(&p->pages)));
     syi_parallel(ctx, job.n_tasks, check_tokens, &job);
-    st = syi_report(ctx, syi_first_bad(job.found, job.n_tasks));
-    if (st == SY_OK)
-        syi_parallel(ctx, job.n_tasks, write_slots, &job);
-    return st;
+    SYI_TRY(syi_report(ctx, syi_first_bad(job.found, job.n_tasks)));
+    syi_parallel(ctx, job.n_tasks, write_slots, &job);
+    return SY_OK;
 }

@@ -4,8 +4,6 @@
  */
 #include "cpu/kv_pages.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_kv_translate_plan *plan;
@@ -14,27 +12,17 @@ struct job {
     struct syi_kv_kept kept;
 };
 
-/* For slots of 8 bytes, so that a query, which has no output, gives the same result. */
-static int count_tasks(const sy_ctx *ctx, const struct syi_kv_translate_plan *p)
+/* Tasks are those for slots of 8 bytes, so that a query, which has no output, gives the same result. */
+static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_translate_plan *p, struct syi_arena *arena)
 {
     const int64_t n = p->pages.batch * p->pages.k;
-    return syi_tasks(ctx, n, (uint64_t)n * sizeof(int64_t));
+    struct job job = {.plan = p, .n_tasks = syi_tasks(ctx, n, (uint64_t)n * sizeof(int64_t))};
+    job.found = syi_take(arena, (size_t)job.n_tasks * sizeof *job.found);
+    job.kept = syi_kv_take_kept(arena, n, job.n_tasks, p->slots.type);
+    return job;
 }
 
-static size_t lay_out(struct job *job, void *base)
-{
-    const struct syi_kv_translate_plan *p = job->plan;
-    struct syi_arena arena = {base, 0};
-    job->found = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->found);
-    job->kept = syi_kv_take_kept(&arena, p->pages.batch * p->pages.k, job->n_tasks, p->slots.type);
-    return arena.used;
-}
-
-size_t syi_cpu_kv_translate_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct job job = {.plan = &plan->kv_translate, .n_tasks = count_tasks(ctx, &plan->kv_translate)};
-    return lay_out(&job, NULL);
-}
+SYI_CPU_WORKSPACE(kv_translate)
 
 static void write_slots(void *data, int task)
 {
@@ -77,8 +65,8 @@ static void count_valid(void *data, int task)
 sy_status syi_cpu_kv_translate(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_translate_plan *p = &plan->kv_translate;
-    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
-    lay_out(&job, workspace);
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
     if (p->pages.k > 0 && p->pages.batch > 0) {
         SYI_TRY(syi_kv_validate(ctx, &p->pages, job.n_tasks, job.found, &job.kept));
         syi_parallel(ctx, job.n_tasks, write_slots, &job);

@@ -36,12 +36,7 @@ static struct scratch lay_out(const sy_ctx *ctx, const struct syi_local_reduce_p
     return s;
 }
 
-size_t syi_cpu_local_reduce_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    lay_out(ctx, &plan->local_reduce, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(local_reduce)
 
 /* Reads mapping and choices; the input must have a row for everything chosen. */
 static sy_status read_contents(sy_ctx *ctx, const struct syi_local_reduce_plan *p, struct scratch *s)

@@ -4,8 +4,6 @@
  */
 #include "cpu/moe_slots.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_align_block_plan *plan;
@@ -25,12 +23,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_align_block_pl
     return job;
 }
 
-size_t syi_cpu_moe_align_block_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    lay_out(ctx, &plan->moe_align_block, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_align_block)
 
 static sy_status reject_map(sy_ctx *ctx, const struct syi_moe_align_block_plan *p)
 {

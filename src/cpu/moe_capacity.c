@@ -2,14 +2,8 @@
  * moe_capacity on the CPU: the largest of the counts, limited by the factor.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
 
-size_t syi_cpu_moe_capacity_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    (void)ctx;
-    (void)plan;
-    return 0;
-}
+SYI_CPU_NO_WORKSPACE(moe_capacity)
 
 enum { LANES = 8 }; /* counts that are compared at a time */
 

@@ -7,8 +7,6 @@
  */
 #include "cpu/moe.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum { BATCH = 32 }; /* samples looked up at a time */
 
@@ -28,28 +26,19 @@ struct job {
     float *weights;        /* [n_tasks][BATCH][k] */
 };
 
-static int count_tasks(const sy_ctx *ctx, const struct syi_moe_combine_plan *p)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_combine_plan *p, struct syi_arena *arena)
 {
     const uint64_t row_bytes = (uint64_t)p->hidden * p->elem_bytes;
-    return syi_tasks(ctx, INT64_MAX, (uint64_t)p->n_samples * row_bytes * ((uint64_t)p->n_choices + 1));
-}
-
-static size_t lay_out(const struct syi_moe_combine_plan *p, void *base, struct job *job)
-{
-    struct syi_arena arena = {.base = base};
+    const uint64_t bytes = (uint64_t)p->n_samples * row_bytes * ((uint64_t)p->n_choices + 1);
+    struct job job = {.plan = p, .n_tasks = syi_tasks(ctx, INT64_MAX, bytes)};
     /* One more than needed, so that the pointer is valid without choices. */
-    const size_t n = syi_size_add(syi_size_mul((size_t)p->n_choices, (size_t)job->n_tasks * BATCH), 1);
-    job->rows = syi_take(&arena, syi_size_mul(n, sizeof *job->rows));
-    job->weights = syi_take(&arena, syi_size_mul(n, sizeof *job->weights));
-    return arena.used;
+    const size_t n = syi_size_add(syi_size_mul((size_t)p->n_choices, (size_t)job.n_tasks * BATCH), 1);
+    job.rows = syi_take(arena, syi_size_mul(n, sizeof *job.rows));
+    job.weights = syi_take(arena, syi_size_mul(n, sizeof *job.weights));
+    return job;
 }
 
-size_t syi_cpu_moe_combine_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    const struct syi_moe_combine_plan *p = &plan->moe_combine;
-    struct job job = {.n_tasks = count_tasks(ctx, p)};
-    return lay_out(p, NULL, &job);
-}
+SYI_CPU_WORKSPACE(moe_combine)
 
 static float gate_of(const struct syi_moe_combine_plan *p, int64_t choice, int64_t s)
 {
@@ -139,12 +128,12 @@ static void combine_strips(void *data, int task)
 sy_status syi_cpu_moe_combine(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_combine_plan *p = &plan->moe_combine;
-    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
     if (p->n_samples == 0 || p->hidden == 0)
         return SY_OK;
     job.scale = ctx->kernels->scale[syi_float_of(p->expert_out.type)];
     job.sum_rows = ctx->kernels->sum_rows[syi_float_of(p->expert_out.type)];
-    lay_out(p, workspace, &job);
     if (p->n_samples >= job.n_tasks) {
         syi_parallel(ctx, job.n_tasks, combine_rows, &job);
     } else {

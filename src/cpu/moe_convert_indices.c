@@ -4,8 +4,6 @@
  * pass over the rows, so they are ascending.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_convert_indices_plan *plan;
@@ -17,30 +15,26 @@ struct job {
     int32_t *expert; /* [M]: of each row, when a TE map is made */
 };
 
-static size_t lay_out(struct job *job, void *base)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_convert_indices_plan *p,
+                          struct syi_arena *arena)
 {
-    const struct syi_moe_convert_indices_plan *p = job->plan;
-    struct syi_arena arena = {base, 0};
+    struct job job = {.plan = p};
+    (void)ctx;
     const size_t column = (size_t)p->n_rows * sizeof(int32_t);
     if (p->args.from == SY_INDEX_SLOT)
-        job->named = syi_take(&arena, ((size_t)p->n_rows + 63) / 64 * sizeof *job->named);
+        job.named = syi_take(arena, ((size_t)p->n_rows + 63) / 64 * sizeof *job.named);
     if (p->args.from != SY_INDEX_SLOT || p->args.to != SY_INDEX_ROW)
-        job->owner = syi_take(&arena, column);
+        job.owner = syi_take(arena, column);
     if (p->args.to != SY_INDEX_ROW) {
-        job->first = syi_take(&arena, ((size_t)p->n_tokens + 1) * sizeof(int32_t));
-        job->row = syi_take(&arena, column);
+        job.first = syi_take(arena, ((size_t)p->n_tokens + 1) * sizeof(int32_t));
+        job.row = syi_take(arena, column);
     }
     if (p->args.to == SY_INDEX_TE)
-        job->expert = syi_take(&arena, column);
-    return arena.used;
+        job.expert = syi_take(arena, column);
+    return job;
 }
 
-size_t syi_cpu_moe_convert_indices_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct job job = {.plan = &plan->moe_convert_indices};
-    (void)ctx;
-    return lay_out(&job, NULL);
-}
+SYI_CPU_WORKSPACE(moe_convert_indices)
 
 /* ---- Reading ----------------------------------------------------------------------------------------- */
 
@@ -202,24 +196,24 @@ static void write_te(void *data, int task)
 static sy_status validate(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
-    sy_status st = p->args.from == SY_INDEX_SLOT  ? check_slots(ctx, job)
-                   : p->args.from == SY_INDEX_ROW ? read_rows(ctx, job)
-                                                  : read_te(ctx, job);
-    if (st == SY_OK && p->args.from == SY_INDEX_SLOT && job->owner != NULL)
+    SYI_TRY(p->args.from == SY_INDEX_SLOT  ? check_slots(ctx, job)
+            : p->args.from == SY_INDEX_ROW ? read_rows(ctx, job)
+                                           : read_te(ctx, job));
+    if (p->args.from == SY_INDEX_SLOT && job->owner != NULL)
         read_slots(p, (unsigned char *)job->owner);
-    if (st == SY_OK && p->args.to == SY_INDEX_TE)
-        st = find_experts(ctx, job);
-    if (st == SY_OK && p->args.to != SY_INDEX_ROW)
-        st = p->args.to == SY_INDEX_SLOT ? list_rows(ctx, job, SYI_BAD_ROWS_OVER_K, p->n_slots)
-                                         : list_rows(ctx, job, SYI_BAD_ROWS_OVER_EXPERTS, p->n_experts);
-    return st;
+    if (p->args.to == SY_INDEX_ROW)
+        return SY_OK;
+    if (p->args.to == SY_INDEX_SLOT)
+        return list_rows(ctx, job, SYI_BAD_ROWS_OVER_K, p->n_slots);
+    SYI_TRY(find_experts(ctx, job));
+    return list_rows(ctx, job, SYI_BAD_ROWS_OVER_EXPERTS, p->n_experts);
 }
 
 sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_convert_indices_plan *p = &plan->moe_convert_indices;
-    struct job job = {.plan = p};
-    lay_out(&job, workspace);
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
     SYI_TRY(validate(ctx, &job));
     if (p->args.to == SY_INDEX_ROW) {
         if (p->args.from == SY_INDEX_SLOT)

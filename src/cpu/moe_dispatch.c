@@ -5,8 +5,6 @@
  */
 #include "cpu/moe.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 #include "cpu/row_codes.h"
 
 struct job {
@@ -46,23 +44,20 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_moe_dispatch_plan *p,
     return syi_tasks(ctx, n, (uint64_t)n * row_bytes_of(p));
 }
 
-static void lay_out(const sy_ctx *ctx, const struct syi_moe_dispatch_plan *p, struct syi_arena *arena,
-                    unsigned char **slots, unsigned char **scaled)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_dispatch_plan *p, struct syi_arena *arena)
 {
-    const size_t slot_bytes = needs_winners(p) ? sizeof(int32_t) : needs_written(p) ? 1 : 0;
-    const bool scales = p->codes.given && p->gates.data != NULL;
-    const size_t tasks = scales ? (size_t)count_tasks(ctx, p, p->n_samples) : 0;
-    *slots = syi_take(arena, syi_size_mul((size_t)p->n_slots, slot_bytes));
-    *scaled = scales ? syi_take(arena, syi_size_mul(tasks, row_bytes_of(p))) : NULL;
+    struct job job = {.plan = p, .scale = ctx->kernels->scale[syi_float_of(p->input.type)]};
+    if (needs_winners(p))
+        job.winner = syi_take(arena, syi_size_mul((size_t)p->n_slots, sizeof *job.winner));
+    if (needs_written(p))
+        job.written = syi_take(arena, (size_t)p->n_slots);
+    if (p->codes.given && p->gates.data != NULL)
+        job.scaled =
+            syi_take(arena, syi_size_mul((size_t)count_tasks(ctx, p, p->n_samples), row_bytes_of(p)));
+    return job;
 }
 
-size_t syi_cpu_moe_dispatch_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    unsigned char *slots, *scaled;
-    lay_out(ctx, &plan->moe_dispatch, &arena, &slots, &scaled);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_dispatch)
 
 static int64_t slot_of(const struct syi_moe_dispatch_plan *p, int64_t s)
 {
@@ -151,19 +146,17 @@ sy_status syi_cpu_moe_dispatch(sy_ctx *ctx, const union syi_plan *plan, void *wo
 {
     const struct syi_moe_dispatch_plan *p = &plan->moe_dispatch;
     const uint64_t row_bytes = row_bytes_of(p);
-    struct job job = {.plan = p, .scale = ctx->kernels->scale[syi_float_of(p->input.type)]};
     struct syi_arena arena = {workspace, 0};
-    unsigned char *slots;
+    struct job job = lay_out(ctx, p, &arena);
 
     if (p->n_slots == 0 || p->hidden == 0)
         return SY_OK;
-    lay_out(ctx, p, &arena, &slots, &job.scaled);
     job.writer = syi_row_writer_of(ctx, &p->codes, p->dispatch,
                                    p->codes.given ? (size_t)p->hidden : (size_t)row_bytes);
-    if (needs_winners(p))
-        job.winner = memset(slots, 0xff, (size_t)p->n_slots * sizeof *job.winner);
-    if (needs_written(p))
-        job.written = memset(slots, 0, (size_t)p->n_slots);
+    if (job.winner != NULL)
+        memset(job.winner, 0xff, (size_t)p->n_slots * sizeof *job.winner);
+    if (job.written != NULL)
+        memset(job.written, 0, (size_t)p->n_slots);
     for (job.first = 0; job.first < p->n_samples; job.first = job.last) {
         job.last = p->n_samples - job.first > SEGMENT ? job.first + SEGMENT : p->n_samples;
         if (job.winner != NULL)

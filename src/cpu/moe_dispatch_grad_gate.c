@@ -5,8 +5,6 @@
  */
 #include "cpu/moe.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_dispatch_grad_gate_plan *plan;

@@ -3,8 +3,6 @@
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct task_fault {
     int64_t token; /* first token with too many experts, or -1 */

@@ -11,8 +11,6 @@
  *   their sample, least significant digit first.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 #include "cpu/sort.h"
 
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, N_PASSES = 3, LEAST_PART = 16384, MANY_EXPERTS = 65536 };
@@ -51,33 +49,28 @@ static int count_tasks(const sy_ctx *ctx, const struct syi_moe_locations_plan *p
     return syi_tasks(ctx, p->importance.data != NULL ? 1 : n_parts, UINT64_MAX);
 }
 
-static size_t lay_out(const sy_ctx *ctx, const struct syi_moe_locations_plan *p, void *base,
-                      struct scratch *s)
+static struct scratch lay_out(const sy_ctx *ctx, const struct syi_moe_locations_plan *p,
+                              struct syi_arena *arena)
 {
-    struct syi_arena arena = {.base = base};
+    struct scratch s = {.digits = NULL};
     const size_t n_tasks = (size_t)count_tasks(ctx, p), n = (size_t)n_entries(p);
-    *s = (struct scratch){.digits = NULL};
     if (sorts_choices(p)) {
-        s->choices = syi_take(&arena, syi_size_mul(n, sizeof *s->choices));
-        s->spare = syi_take(&arena, syi_size_mul(n, sizeof *s->spare));
+        s.choices = syi_take(arena, syi_size_mul(n, sizeof *s.choices));
+        s.spare = syi_take(arena, syi_size_mul(n, sizeof *s.spare));
     } else {
         /* One more than needed, so that the pointer is valid without experts. */
         const size_t counters = syi_size_add(syi_size_mul((size_t)p->n_experts, n_tasks), 1);
-        s->used = syi_take(&arena, syi_size_mul(counters, sizeof *s->used));
+        s.used = syi_take(arena, syi_size_mul(counters, sizeof *s.used));
     }
     if (p->importance.data != NULL && n_entries(p) > 0) {
         for (int i = 0; i < 2; i++)
-            s->pairs[i] = syi_take(&arena, syi_size_mul((size_t)p->n_samples, sizeof *s->pairs[i]));
-        s->digits = syi_take(&arena, sizeof *s->digits * N_PASSES * DIGITS);
+            s.pairs[i] = syi_take(arena, syi_size_mul((size_t)p->n_samples, sizeof *s.pairs[i]));
+        s.digits = syi_take(arena, sizeof *s.digits * N_PASSES * DIGITS);
     }
-    return arena.used;
+    return s;
 }
 
-size_t syi_cpu_moe_locations_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct scratch s;
-    return lay_out(ctx, &plan->moe_locations, NULL, &s);
-}
+SYI_CPU_WORKSPACE(moe_locations)
 
 /* ---- Order of importance ----------------------------------------------------------------------------- */
 
@@ -244,8 +237,8 @@ static void number_sorted(const struct syi_moe_locations_plan *p, const struct s
 sy_status syi_cpu_moe_locations(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_locations_plan *p = &plan->moe_locations;
-    struct scratch s;
-    lay_out(ctx, p, workspace, &s);
+    struct syi_arena arena = {workspace, 0};
+    const struct scratch s = lay_out(ctx, p, &arena);
     struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p), .used = s.used};
     if (s.digits != NULL)
         job.order = sort_samples(p, &s);

@@ -4,8 +4,6 @@
  * is found without comparing the ids of a row with each other.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum {
     GROUP = 128, /* most tokens validated, or written, at a time */
@@ -28,27 +26,18 @@ struct job {
     struct task_fault *fault; /* [task] */
 };
 
-static int count_tasks(const sy_ctx *ctx, const struct syi_moe_map_from_ids_plan *p)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_map_from_ids_plan *p,
+                          struct syi_arena *arena)
 {
-    return syi_tasks(ctx, p->n_tokens,
-                     (uint64_t)p->n_tokens * (uint64_t)p->n_experts * (1 + (uint64_t)p->prob_bytes));
+    const uint64_t cells = (uint64_t)p->n_tokens * (uint64_t)p->n_experts;
+    struct job job = {.plan = p,
+                      .n_tasks = syi_tasks(ctx, p->n_tokens, cells * (1 + (uint64_t)p->prob_bytes))};
+    job.last = syi_take(arena, syi_size_mul((size_t)job.n_tasks, (size_t)p->n_experts));
+    job.fault = syi_take(arena, (size_t)job.n_tasks * sizeof *job.fault);
+    return job;
 }
 
-static size_t lay_out(struct job *job, void *base)
-{
-    struct syi_arena arena = {base, 0};
-    const size_t n = syi_size_mul((size_t)job->n_tasks, (size_t)job->plan->n_experts);
-    job->last = syi_take(&arena, n);
-    job->fault = syi_take(&arena, (size_t)job->n_tasks * sizeof *job->fault);
-    return arena.used;
-}
-
-size_t syi_cpu_moe_map_from_ids_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    const struct syi_moe_map_from_ids_plan *p = &plan->moe_map_from_ids;
-    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
-    return lay_out(&job, NULL);
-}
+SYI_CPU_WORKSPACE(moe_map_from_ids)
 
 static int64_t id_at(const struct syi_moe_map_from_ids_plan *p, int64_t t, int64_t j)
 {
@@ -215,8 +204,8 @@ static void write_rows(void *data, int task)
 sy_status syi_cpu_moe_map_from_ids(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_map_from_ids_plan *p = &plan->moe_map_from_ids;
-    struct job job = {.plan = p, .n_tasks = count_tasks(ctx, p)};
-    lay_out(&job, workspace);
+    struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
     syi_parallel(ctx, job.n_tasks, validate_ids, &job);
     for (int i = 0; i < job.n_tasks; i++)
         if (job.fault[i].token >= 0)

@@ -3,7 +3,6 @@
  * each expert, one writes.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
 #include "kernels/kernels.h"
 
 struct expert {
@@ -189,11 +188,9 @@ sy_status syi_cpu_moe_map_physical(sy_ctx *ctx, const union syi_plan *plan, void
     struct expert *experts = workspace;
     if (p->n_experts > 0)
         memset(experts, 0, (size_t)p->n_experts * sizeof *experts);
-    sy_status st = check_ids(ctx, p, experts);
-    for (int64_t e = 0; e < p->n_experts && st == SY_OK; e++)
-        st = check_expert(ctx, p, &experts[e], e);
-    if (st != SY_OK)
-        return st;
+    SYI_TRY(check_ids(ctx, p, experts));
+    for (int64_t e = 0; e < p->n_experts; e++)
+        SYI_TRY(check_expert(ctx, p, &experts[e], e));
     write_ids(p, experts);
     return SY_OK;
 }

@@ -4,8 +4,6 @@
  * `alignment` tokens.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum {
     COLUMNS = 256,     /* experts counted at a time */
@@ -27,12 +25,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_pad_map_plan *
     return job;
 }
 
-size_t syi_cpu_moe_pad_map_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    lay_out(ctx, &plan->moe_pad_map, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_pad_map)
 
 /* Adds to the counts of n experts from e on. Compilers vectorise sums of bytes. */
 static void count_block(struct syi_tensor map, int64_t t, int64_t end, int64_t e, int n, int32_t *count)

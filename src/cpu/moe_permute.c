@@ -6,8 +6,6 @@
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 #include "cpu/row_codes.h"
 
 struct chunk_fault {
@@ -25,22 +23,19 @@ struct job {
     int64_t n_live;            /* packed: routed pairs S; rows from here on are zero */
 };
 
-static int count_chunks(const sy_ctx *ctx, const struct syi_moe_permute_plan *p)
+static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_permute_plan *p, struct syi_arena *arena)
 {
     const uint64_t bytes =
         (uint64_t)p->n_tokens * (uint64_t)p->n_experts + (uint64_t)p->n_rows * p->row_bytes;
-    return syi_tasks(ctx, p->n_tokens, bytes);
+    struct job job = {.plan = p, .kernels = ctx->kernels, .n_chunks = syi_tasks(ctx, p->n_tokens, bytes)};
+    const size_t n_chunks = p->idle ? 0 : (size_t)job.n_chunks;
+    job.place =
+        syi_take(arena, syi_size_mul(syi_size_mul(n_chunks, (size_t)p->n_experts), sizeof *job.place));
+    job.fault = syi_take(arena, n_chunks * sizeof *job.fault);
+    return job;
 }
 
-size_t syi_cpu_moe_permute_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    const struct syi_moe_permute_plan *p = &plan->moe_permute;
-    if (p->idle)
-        return 0;
-    const size_t n_chunks = (size_t)count_chunks(ctx, p);
-    const size_t places = syi_size_mul(syi_size_mul(n_chunks, (size_t)p->n_experts), sizeof(int32_t));
-    return syi_size_add(syi_align(places), syi_align(n_chunks * sizeof(struct chunk_fault)));
-}
+SYI_CPU_WORKSPACE(moe_permute)
 
 /* Experts of a token from e0 on; see syi_routed. */
 static size_t routed_in(const struct job *job, int64_t t, int64_t e0, int32_t pos[SYI_EXPERTS])
@@ -215,19 +210,16 @@ static sy_status reject_overfull(sy_ctx *ctx, const struct job *job)
 sy_status syi_cpu_moe_permute(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_moe_permute_plan *p = &plan->moe_permute;
-    struct job job = {.plan = p, .kernels = ctx->kernels, .n_chunks = count_chunks(ctx, p)};
-    job.writer = syi_row_writer_of(ctx, &p->codes, p->out_tokens, p->row_bytes);
     struct syi_arena arena = {workspace, 0};
+    struct job job = lay_out(ctx, p, &arena);
+    job.writer = syi_row_writer_of(ctx, &p->codes, p->out_tokens, p->row_bytes);
 
     if (p->idle)
         return SY_OK;
-    job.place = syi_take(&arena, (size_t)job.n_chunks * (size_t)p->n_experts * sizeof *job.place);
-    job.fault = syi_take(&arena, (size_t)job.n_chunks * sizeof *job.fault);
 
     syi_parallel(ctx, job.n_chunks, count_chunk, &job);
-    if (p->n_rows > 0 && !p->args.drop_and_pad) {
+    if (p->n_rows > 0 && !p->args.drop_and_pad)
         SYI_TRY(reject_overfull(ctx, &job));
-    }
     scan(&job);
     if (p->n_rows == 0)
         return SY_OK;

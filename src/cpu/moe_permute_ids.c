@@ -8,8 +8,6 @@
 #include "cpu/sort.h"
 #include "kernels/kernels.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 #include "cpu/row_codes.h"
 
 enum { MOST_COUNTED = 1 << 16 }; /* most experts for which every chunk has counters */
@@ -46,12 +44,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_permute_ids_pl
     return job;
 }
 
-size_t syi_cpu_moe_permute_ids_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    lay_out(ctx, &plan->moe_permute_ids, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_permute_ids)
 
 /* ---- Ranks ------------------------------------------------------------------------------------------- */
 

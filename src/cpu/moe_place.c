@@ -3,7 +3,6 @@
  * a node are numbered in the order they are made, physical experts by device and rank.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
 #include "cpu/sort.h"
 
 enum { UNIT_BITS = 24, SUM_BITS = 38 };
@@ -45,8 +44,9 @@ struct layer {
     bool *used;     /* [P/D] */
 };
 
-static struct layer lay_out(const struct syi_moe_place_plan *p, struct syi_arena *arena)
+static struct layer lay_out(const sy_ctx *ctx, const struct syi_moe_place_plan *p, struct syi_arena *arena)
 {
+    (void)ctx;
     const size_t experts = (size_t)p->n_experts, physical = (size_t)p->n_physical;
     const size_t items = physical > (size_t)p->n_groups ? physical : (size_t)p->n_groups;
     const size_t devices = (size_t)p->n_devices,
@@ -79,13 +79,7 @@ static struct layer lay_out(const struct syi_moe_place_plan *p, struct syi_arena
     return l;
 }
 
-size_t syi_cpu_moe_place_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    (void)ctx;
-    lay_out(&plan->moe_place, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_place)
 
 /* ---- Contents ------------------------------------------------------------------------------------------ */
 
@@ -519,19 +513,16 @@ sy_status syi_cpu_moe_place(sy_ctx *ctx, const union syi_plan *plan, void *works
 {
     const struct syi_moe_place_plan *p = &plan->moe_place;
     struct syi_arena arena = {workspace, 0};
-    struct layer l = lay_out(p, &arena);
+    struct layer l = lay_out(ctx, p, &arena);
     const bool few = p->physical.data != NULL && p->n_replicas < p->n_physical - p->n_experts + 1;
-    sy_status st = SY_OK;
-    for (int64_t i = 0; i < p->n_layers && st == SY_OK; i++)
-        st = check_layer(ctx, p, i);
-    for (int64_t i = 0; i < p->n_layers && st == SY_OK && few; i++) {
+    for (int64_t i = 0; i < p->n_layers; i++)
+        SYI_TRY(check_layer(ctx, p, i));
+    for (int64_t i = 0; i < p->n_layers && few; i++) {
         for (int64_t e = 0; e < p->n_experts; e++)
             l.loads[e] = syi_load_i64(syi_at(p->loads, i), e);
         order_experts(&l);
-        st = check_replicas(ctx, &l, i);
+        SYI_TRY(check_replicas(ctx, &l, i));
     }
-    if (st != SY_OK)
-        return st;
     for (int64_t i = 0; i < p->n_layers; i++) {
         place_layer(&l, i);
         write_layer(&l, i);

@@ -3,8 +3,6 @@
  * rows that are written, whatever chunks these belong to.
  */
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_moe_reorder_chunks_plan *plan;
@@ -25,12 +23,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_reorder_chunks
     return job;
 }
 
-size_t syi_cpu_moe_reorder_chunks_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    lay_out(ctx, &plan->moe_reorder_chunks, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_reorder_chunks)
 
 static int64_t count_at(const struct syi_moe_reorder_chunks_plan *p, int64_t r, int64_t e)
 {

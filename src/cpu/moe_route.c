@@ -7,8 +7,6 @@
 #include "cpu/sample.h"
 #include "kernels/kernels.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum {
     LANES = 16,          /* independent sums */

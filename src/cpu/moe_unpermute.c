@@ -6,8 +6,6 @@
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 #include "cpu/row_codes.h"
 
 struct job {
@@ -42,12 +40,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_rows_plan *p, 
     return job;
 }
 
-size_t syi_cpu_moe_unpermute_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    lay_out(ctx, &plan->moe_rows, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_unpermute)
 
 static void put_row(const struct job *job, size_t place, int64_t row)
 {

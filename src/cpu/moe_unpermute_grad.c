@@ -6,8 +6,6 @@
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum { DUE = 16 }; /* dot products of one token, by one call */
 
@@ -35,12 +33,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_rows_plan *p, 
     return job;
 }
 
-size_t syi_cpu_moe_unpermute_grad_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    lay_out(ctx, &plan->moe_rows, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_unpermute_grad)
 
 /* The gradient of one row of weight w. A row of weight 0 gets zeros. */
 static void put_row(const struct job *job, int64_t row, int64_t t, float w)

@@ -4,8 +4,6 @@
  */
 #include "cpu/moe_rows.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 enum {
     STRIP = 256, /* columns of f32 sums */
@@ -40,12 +38,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_unpermute_ids_
     return job;
 }
 
-size_t syi_cpu_moe_unpermute_ids_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    struct syi_arena arena = {NULL, 0};
-    lay_out(ctx, &plan->moe_unpermute_ids, &arena);
-    return arena.used;
-}
+SYI_CPU_WORKSPACE(moe_unpermute_ids)
 
 /* All indices come before all bias_ids; a task has a part of both. */
 static void validate_slots(void *data, int task)

@@ -5,12 +5,7 @@
 #include "cpu/kv_codec.h"
 #include "cpu/row_codes.h"
 
-size_t syi_cpu_quantize_rows_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    (void)ctx;
-    (void)plan;
-    return 0;
-}
+SYI_CPU_NO_WORKSPACE(quantize_rows)
 
 sy_status syi_cpu_quantize_rows(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {

@@ -12,7 +12,7 @@ enum { GROUPS = 64 }; /* at a time; numbers of the usual formats stay in the fir
 
 static const sy_type types[SYI_N_FLOATS] = {SY_TYPE_F32, SY_TYPE_F16, SY_TYPE_BF16};
 
-struct syi_row_encoder syi_row_encoder_of(const sy_ctx *ctx, const struct syi_row_codes_plan *p)
+static struct syi_row_encoder encoder_of(const sy_ctx *ctx, const struct syi_row_codes_plan *p)
 {
     const struct syi_encoders *encoders = ctx->kernels->encoders;
     return (struct syi_row_encoder){
@@ -119,8 +119,8 @@ static void encode_groups(const struct syi_row_encoder *e, unsigned char *codes,
     }
 }
 
-void syi_encode_row(const struct syi_row_encoder *e, unsigned char *codes, unsigned char *scales,
-                    const unsigned char *x)
+static void encode_row(const struct syi_row_encoder *e, unsigned char *codes, unsigned char *scales,
+                       const unsigned char *x)
 {
     const int64_t n = e->plan->n_groups;
     for (int64_t g = 0; g < n; g += GROUPS)
@@ -165,15 +165,15 @@ static void encode_part(void *data, int task)
     const int64_t end = syi_part(p->n_rows, job->n_tasks, task + 1);
     for (int64_t row = syi_part(p->n_rows, job->n_tasks, task); row < end; row++)
         if (p->layout == SY_SCALE_ROW)
-            syi_encode_row(&job->encoder, syi_row_at(p->codes, row), syi_row_at(p->scales, row),
-                           syi_row_at(p->dense, row));
+            encode_row(&job->encoder, syi_row_at(p->codes, row), syi_row_at(p->scales, row),
+                       syi_row_at(p->dense, row));
         else
             encode_placed(&job->encoder, row);
 }
 
 sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
 {
-    struct job job = {syi_row_encoder_of(ctx, p), 1};
+    struct job job = {encoder_of(ctx, p), 1};
     const uint64_t numbers = (uint64_t)p->n_rows * (uint64_t)p->n_groups * p->group;
     job.n_tasks = syi_tasks(ctx, p->n_rows, numbers * (job.encoder.elem_bytes + 1));
     syi_parallel(ctx, job.n_tasks, encode_part, &job);
@@ -259,7 +259,7 @@ struct syi_row_writer syi_row_writer_of(const sy_ctx *ctx, const struct syi_row_
     struct syi_row_writer w = {.kernels = ctx->kernels, .to = to, .row_bytes = row_bytes};
     if (codes->given) {
         w.coded = true;
-        w.encoder = syi_row_encoder_of(ctx, codes);
+        w.encoder = encoder_of(ctx, codes);
         w.scales = codes->scales;
         w.scale_bytes = codes->scale_bytes;
     }
@@ -269,7 +269,7 @@ struct syi_row_writer syi_row_writer_of(const sy_ctx *ctx, const struct syi_row_
 void syi_write_row(const struct syi_row_writer *w, int64_t row, const unsigned char *from)
 {
     if (w->coded)
-        syi_encode_row(&w->encoder, syi_at(w->to, row), syi_row_at(w->scales, row), from);
+        encode_row(&w->encoder, syi_at(w->to, row), syi_row_at(w->scales, row), from);
     else if (w->row_bytes > 0)
         memcpy(syi_at(w->to, row), from, w->row_bytes);
 }
@@ -290,7 +290,7 @@ void syi_fan_write(struct syi_fan *fan)
     if (fan->n == 0)
         return;
     if (w->coded && fan->scales == NULL) {
-        syi_encode_row(&w->encoder, fan->to[0], fan->scales_to[0], fan->from);
+        encode_row(&w->encoder, fan->to[0], fan->scales_to[0], fan->from);
         fan->from = fan->to[0];
         fan->scales = fan->scales_to[0];
         done = 1;

@@ -14,11 +14,6 @@ struct syi_row_encoder {
     size_t elem_bytes; /* of a number */
 };
 
-struct syi_row_encoder syi_row_encoder_of(const sy_ctx *ctx, const struct syi_row_codes_plan *p);
-
-void syi_encode_row(const struct syi_row_encoder *e, unsigned char *codes, unsigned char *scales,
-                    const unsigned char *x);
-
 /* All rows of a plan. */
 sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p);
 

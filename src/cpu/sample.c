@@ -5,8 +5,6 @@
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_sample_plan *plan;

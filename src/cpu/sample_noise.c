@@ -3,7 +3,6 @@
  */
 #include "cpu/sample.h"
 #include "cpu/backend.h"
-#include "cpu/pool.h"
 
 struct job {
     const struct syi_sample_noise_plan *plan;
@@ -11,12 +10,7 @@ struct job {
     int n_tasks;
 };
 
-size_t syi_cpu_sample_noise_workspace(const sy_ctx *ctx, const union syi_plan *plan)
-{
-    (void)ctx;
-    (void)plan;
-    return 0;
-}
+SYI_CPU_NO_WORKSPACE(sample_noise)
 
 static void make_noise(void *data, int task)
 {

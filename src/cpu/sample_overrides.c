@@ -6,8 +6,6 @@
 #include "base/overrides.h"
 #include "cpu/sample.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 
 /* Scratch of one task. */
 struct marks {

@@ -4,8 +4,6 @@
  */
 #include "base/drafts.h"
 #include "cpu/backend.h"
-#include "cpu/load.h"
-#include "cpu/pool.h"
 #include "cpu/sample.h"
 
 struct job {

@@ -6,8 +6,8 @@
 
 enum { INPUT, METADATA, MAPPING, WEIGHTS, SCALES, OUTPUT, WRITTEN, OUTPUT_SCALES, N_TENSORS };
 
-#define CHOICE_TYPES (SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_I64))
-#define MASK_TYPES (SYI_BIT(SY_TYPE_U8) | SYI_BIT(SY_TYPE_BOOL))
+#define CHOICE_TYPES (SYI_U16 | SYI_I32 | SYI_I64)
+#define MASK_TYPES (SYI_U8 | SYI_BOOL)
 
 #define OPERATOR all_to_all_combine
 
@@ -16,8 +16,8 @@ static const sy_field_info fields[] = {
                          "expert rows; L: of a device, local_reduce: 1"),
     [METADATA] = SYI_INPUT(expert_metadata, CHOICE_TYPES, 0, 2, 4, "1 B*G S K | T K",
                            "experts of all tokens, as dispatch wrote them"),
-    [MAPPING] = SYI_TENSOR(expert_mapping, SY_FIELD_SHARED, SYI_BIT(SY_TYPE_U16), 0, 2, 4,
-                           "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
+    [MAPPING] = SYI_TENSOR(expert_mapping, SY_FIELD_SHARED, SYI_U16, 0, 2, 4, "E D | 1 1 E D | D 1 E D",
+                           "1 where a device hosts an expert"),
     [WEIGHTS] = SYI_OPTIONAL(weights, SYI_FLOAT_TYPES, 0, 2, 4, "B 1 S K | N K",
                              "weights of each token's slots; with sum"),
     [SCALES] = SYI_OPTIONAL(input_scales, SYI_SCALE_TYPES, 0, 2, 4, "L B*G S Q | L T Q",

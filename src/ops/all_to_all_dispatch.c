@@ -23,8 +23,8 @@ enum {
     N_TENSORS
 };
 
-#define CHOICE_TYPES (SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_I32) | SYI_BIT(SY_TYPE_I64))
-#define MASK_TYPES (SYI_BIT(SY_TYPE_U8) | SYI_BIT(SY_TYPE_BOOL))
+#define CHOICE_TYPES (SYI_U16 | SYI_I32 | SYI_I64)
+#define MASK_TYPES (SYI_U8 | SYI_BOOL)
 
 #define OPERATOR all_to_all_dispatch
 #define PLANE(i) \
@@ -39,8 +39,8 @@ static const sy_field_info fields[] = {
                          "tokens of this device; also [B,S,1,H]"),
     [INDICES] = SYI_INPUT(expert_indices, CHOICE_TYPES, 0, 2, 4, "B 1 S K | N K",
                           "experts of each token; all bits set: none"),
-    [MAPPING] = SYI_TENSOR(expert_mapping, SY_FIELD_SHARED, SYI_BIT(SY_TYPE_U16), 0, 2, 4,
-                           "E D | 1 1 E D | D 1 E D", "1 where a device hosts an expert"),
+    [MAPPING] = SYI_TENSOR(expert_mapping, SY_FIELD_SHARED, SYI_U16, 0, 2, 4, "E D | 1 1 E D | D 1 E D",
+                           "1 where a device hosts an expert"),
     PLANE(0),
     PLANE(1),
     PLANE(2),
@@ -50,16 +50,16 @@ static const sy_field_info fields[] = {
                             "1 B*G S K | T K", "experts of all tokens of the group"),
     [PRESENT] =
         SYI_EXTRA_OUTPUT(present, MASK_TYPES, 0, 1, 1, "T", "1 where a row was sent", .words = "masks"),
-    [SRC] = SYI_OPTIONAL_OUTPUT(src, SYI_BIT(SY_TYPE_I32), 0, 2, 2, "R 2 | R 3",
+    [SRC] = SYI_OPTIONAL_OUTPUT(src, SYI_I32, 0, 2, 2, "R 2 | R 3",
                                 "position, token (slot) of each; -1: padding"),
-    [EXPERT_COUNTS] = SYI_EXTRA_OUTPUT(expert_counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "L",
-                                       "tokens of each local expert", .words = "counts"),
-    [EXPERT_OFFSETS] = SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "L+1",
-                                           "layout expert: first row of each"),
-    [ROWS_FROM] = SYI_EXTRA_OUTPUT(rows_from, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows from each position",
-                                   .words = "counts"),
-    [ROWS_TO] = SYI_EXTRA_OUTPUT(rows_to, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "G", "rows sent to each position",
-                                 .words = "counts"),
+    [EXPERT_COUNTS] = SYI_EXTRA_OUTPUT(expert_counts, SYI_I64, 0, 1, 1, "L", "tokens of each local expert",
+                                       .words = "counts"),
+    [EXPERT_OFFSETS] =
+        SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_I64, 0, 1, 1, "L+1", "layout expert: first row of each"),
+    [ROWS_FROM] =
+        SYI_EXTRA_OUTPUT(rows_from, SYI_I64, 0, 1, 1, "G", "rows from each position", .words = "counts"),
+    [ROWS_TO] =
+        SYI_EXTRA_OUTPUT(rows_to, SYI_I64, 0, 1, 1, "G", "rows sent to each position", .words = "counts"),
     [SCALE_TOKENS] = SYI_TENSOR(scale_tokens, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS,
                                 SYI_SCALE_TYPES, 0, 2, 4, "1 B*G S Q | T Q", "with row_format: their scales"),
     SYI_SCALAR(num_planes, INT, .help = "number of further planes"),

@@ -82,10 +82,9 @@ sy_status syi_take_scratch(struct syi_call *call)
 static sy_status validate(struct syi_call *call, const void *args, size_t args_bytes)
 {
     syi_clear_fault(call->ctx, call->op->info.name);
-    sy_status st = syi_copy_args(call, args, args_bytes);
-    if (st == SY_OK)
-        st = call->op->check(call);
-    return st == SY_OK ? syi_take_scratch(call) : st;
+    SYI_TRY(syi_copy_args(call, args, args_bytes));
+    SYI_TRY(call->op->check(call));
+    return syi_take_scratch(call);
 }
 
 static sy_status run(struct syi_call *call)
@@ -163,12 +162,11 @@ sy_status syi_why(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
     call.planes = few;
     chosen->n = 0;
     syi_clear_fault(ctx, op->info.name);
-    sy_status st = syi_copy_args(&call, args, args_bytes);
-    if (st == SY_OK)
-        st = op->check(&call);
-    if (st == SY_OK && call.backend == syi_device_backend(ctx))
+    SYI_TRY(syi_copy_args(&call, args, args_bytes));
+    SYI_TRY(op->check(&call));
+    if (call.backend == syi_device_backend(ctx))
         ctx->cuda->choose(ctx->cuda_device, op->info.number, &call.plan, chosen);
-    return st;
+    return SY_OK;
 }
 
 sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
@@ -178,10 +176,9 @@ sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size
     begin(&call, ctx, op);
     call.query = true;
     call.shapes = shapes;
-    const sy_status st = validate(&call, args, args_bytes);
-    if (st == SY_OK)
-        *query = (sy_query){call.rows, call.slots, syi_size_add(planes_bytes(&call), backend_bytes(&call))};
-    return st;
+    SYI_TRY(validate(&call, args, args_bytes));
+    *query = (sy_query){call.rows, call.slots, syi_size_add(planes_bytes(&call), backend_bytes(&call))};
+    return SY_OK;
 }
 
 sy_status syi_answer(sy_ctx *ctx, const sy_query *answer, sy_query *query, size_t query_bytes)

@@ -60,8 +60,8 @@ static sy_status find_op(sy_ctx *ctx, const char *function, const sy_op_info *in
 sy_status sy_call(sy_ctx *ctx, const sy_op_info *op, const void *args, size_t args_bytes)
 {
     const struct syi_op *found = NULL;
-    const sy_status st = find_op(ctx, "sy_call", op, &found, NULL);
-    return st == SY_OK ? syi_run(ctx, found, args, args_bytes) : st;
+    SYI_TRY(find_op(ctx, "sy_call", op, &found, NULL));
+    return syi_run(ctx, found, args, args_bytes);
 }
 
 sy_status sy_call_mesh(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args, size_t args_bytes)
@@ -77,8 +77,8 @@ sy_status sy_call_query_n(sy_ctx *ctx, const sy_op_info *op, const void *args, s
                           sy_query *query, size_t query_bytes)
 {
     const struct syi_op *found = NULL;
-    const sy_status st = find_op(ctx, "sy_call_query", op, &found, NULL);
-    return st == SY_OK ? syi_query(ctx, found, args, args_bytes, query, query_bytes) : st;
+    SYI_TRY(find_op(ctx, "sy_call_query", op, &found, NULL));
+    return syi_query(ctx, found, args, args_bytes, query, query_bytes);
 }
 
 sy_status sy_call_mesh_query_n(sy_ctx *ctx, sy_comm *comm, const sy_op_info *op, const void *args,

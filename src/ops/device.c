@@ -142,10 +142,8 @@ sy_status sy_device_alloc(sy_ctx *ctx, size_t bytes, void **data)
     if (ctx == NULL || data == NULL)
         return SY_ERR_NULL;
     *data = NULL;
-    sy_status st = need_device(ctx, "sy_device_alloc");
-    if (st != SY_OK)
-        return st;
-    st = ctx->cuda->alloc(ctx->cuda_device, bytes, data, sentence, sizeof sentence);
+    SYI_TRY(need_device(ctx, "sy_device_alloc"));
+    const sy_status st = ctx->cuda->alloc(ctx->cuda_device, bytes, data, sentence, sizeof sentence);
     return st == SY_OK ? SY_OK : syi_fail(ctx, st, "bytes", "is %zu: %s", bytes, sentence);
 }
 
@@ -160,12 +158,12 @@ sy_status sy_device_copy(sy_ctx *ctx, void *to, const void *from, size_t bytes)
     char sentence[256] = "";
     if (ctx == NULL)
         return SY_ERR_NULL;
-    sy_status st = need_device(ctx, "sy_device_copy");
-    if (st == SY_OK && bytes > 0 && (to == NULL || from == NULL))
-        st = syi_fail(ctx, SY_ERR_NULL, to == NULL ? "to" : "from", "is NULL for %zu bytes", bytes);
-    if (st != SY_OK || bytes == 0)
-        return st;
-    st = ctx->cuda->copy(ctx->cuda_device, to, from, bytes, sentence, sizeof sentence);
+    SYI_TRY(need_device(ctx, "sy_device_copy"));
+    if (bytes == 0)
+        return SY_OK;
+    if (to == NULL || from == NULL)
+        return syi_fail(ctx, SY_ERR_NULL, to == NULL ? "to" : "from", "is NULL for %zu bytes", bytes);
+    const sy_status st = ctx->cuda->copy(ctx->cuda_device, to, from, bytes, sentence, sizeof sentence);
     return st == SY_OK ? SY_OK : syi_fail(ctx, st, "bytes", "is %zu: %s", bytes, sentence);
 }
 
@@ -180,22 +178,17 @@ sy_status sy_comm_alloc_device(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **
 sy_status syi_own_stream(sy_ctx *ctx)
 {
     char sentence[256] = "";
-    sy_status st = need_device(ctx, "stream");
-    if (st == SY_OK)
-        st = ctx->cuda->own_stream(ctx->cuda_device, sentence, sizeof sentence);
-    return st == SY_OK || sentence[0] == '\0' ? st
-                                              : syi_fail(ctx, st, "stream", "cannot be made: %s", sentence);
+    SYI_TRY(need_device(ctx, "stream"));
+    const sy_status st = ctx->cuda->own_stream(ctx->cuda_device, sentence, sizeof sentence);
+    return st == SY_OK ? SY_OK : syi_fail(ctx, st, "stream", "cannot be made: %s", sentence);
 }
 
 sy_status syi_capture_begin(sy_ctx *ctx)
 {
     char sentence[256] = "";
-    sy_status st = need_device(ctx, "capture");
-    if (st == SY_OK)
-        st = syi_device_poll(ctx);
-    if (st != SY_OK)
-        return st;
-    st = ctx->cuda->capture_begin(ctx->cuda_device, sentence, sizeof sentence);
+    SYI_TRY(need_device(ctx, "capture"));
+    SYI_TRY(syi_device_poll(ctx));
+    const sy_status st = ctx->cuda->capture_begin(ctx->cuda_device, sentence, sizeof sentence);
     return st == SY_OK ? SY_OK : syi_fail(ctx, st, "stream", "cannot be captured: %s", sentence);
 }
 
@@ -240,10 +233,8 @@ sy_status sy_ctx_device_info_n(sy_ctx *ctx, sy_device_info *info, size_t info_by
     if (ctx == NULL || info == NULL)
         return SY_ERR_NULL;
     memset(info, 0, info_bytes);
-    sy_status st = need_device(ctx, "sy_ctx_device_info");
-    if (st != SY_OK)
-        return st;
-    st = ctx->cuda->count(&known.count, sentence, sizeof sentence);
+    SYI_TRY(need_device(ctx, "sy_ctx_device_info"));
+    sy_status st = ctx->cuda->count(&known.count, sentence, sizeof sentence);
     if (st == SY_OK)
         st = ctx->cuda->describe(ctx->cuda_device, &found, sentence, sizeof sentence);
     if (st != SY_OK)

@@ -500,7 +500,8 @@ sy_status syi_kv_check_table(struct syi_call *call, const struct syi_kv_table_ru
     return SY_OK;
 }
 
-sy_status syi_kv_check_form(struct syi_call *call, const struct syi_kv_table_rules *rules)
+/* Values: a table or lists, not both. */
+static sy_status check_form(struct syi_call *call, const struct syi_kv_table_rules *rules)
 {
     if (!has_lists(call, rules) || call->tensor[rules->table] == NULL)
         return SY_OK;
@@ -547,7 +548,7 @@ sy_status syi_kv_check_pages(struct syi_call *call, const struct syi_kv_page_rul
 
 sy_status syi_kv_check_page_form(struct syi_call *call, const struct syi_kv_page_rules *rules)
 {
-    SYI_TRY(syi_kv_check_form(call, &rules->tables));
+    SYI_TRY(check_form(call, &rules->tables));
     if (tensor_at(call, rules->seq_lens) == NULL || call->tensor[rules->tables.last_page_len] == NULL)
         return SY_OK;
     return syi_fail(call->ctx, SY_ERR_VALUE, "last_page_len", "is given beside seq_lens, want one of them");

@@ -11,9 +11,9 @@
 #define SYI_KV_FORMATS "- ds32_fp8 pto_int8 ds4_fp8 indexer_fp8 e4m3 e5m2 int8 q8_0 q4_0 nvfp4 nvfp4_amax"
 
 /* Of their scales; of nvfp4 bytes. */
-#define SYI_KV_SCALE_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F8_E4M3) | SYI_BIT(SY_TYPE_U8))
+#define SYI_KV_SCALE_TYPES (SYI_F32 | SYI_BIT(SY_TYPE_F8_E4M3) | SYI_U8)
 #define SYI_KV_GLOBAL_FIELD \
-    SYI_TENSOR(global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "1", \
+    SYI_TENSOR(global_scale, SY_FIELD_OPTIONAL, SYI_F32, 0, 1, 1, "1", \
                "scale of all numbers; nvfp4_amax: the largest")
 #define SYI_KV_SCALE_FIELD \
     SYI_OPTIONAL(scale, SYI_KV_SCALE_TYPES, 0, 1, 3, "G | rows G | blocks S G", \
@@ -160,7 +160,10 @@ struct syi_kv_table_rules {
     int table, page_indices, indptr, last_page_len;
 };
 
-/* Their rows in an operator's description. */
+/* Rows of a description: a cache that is read, what an operator on pages takes, and these. */
+#define SYI_KV_CACHE_FIELD \
+    SYI_TENSOR(cache, SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK, \
+               "rows D | blocks S D...", "rows, or blocks; layout hnd: [blocks,H,S,D...]")
 #define SYI_KV_TABLE_FIELDS \
     [TABLE] = SYI_TENSOR(block_table, SY_FIELD_OPTIONAL, SYI_INDEX_TYPES, 0, 1, 2, "R n | n", \
                          "physical block of each logical one"), \
@@ -180,9 +183,6 @@ sy_status syi_kv_check_lists(struct syi_call *call, const struct syi_kv_table_ru
 /* The same, with a row or list for each of `batch` sequences, or req_id for them. */
 sy_status syi_kv_check_table(struct syi_call *call, const struct syi_kv_table_rules *rules, int req_id,
                              int64_t batch, const char *each);
-
-/* Values: a table or lists, not both. */
-sy_status syi_kv_check_form(struct syi_call *call, const struct syi_kv_table_rules *rules);
 
 /* Overflow: tokens of a row, or of all pages, in 63 bits; fills the extents. */
 sy_status syi_kv_count_table(struct syi_call *call, const struct syi_kv_table_rules *rules,

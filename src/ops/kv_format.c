@@ -19,75 +19,40 @@
 #define E2M1 TYPE(17, 4)
 #define F16 TYPE(2, 16)
 
+/* Rows of caches: codes, scales, where these are, bytes of a row, codes in it, those of a group; first scale, bytes of a record;
+   first byte of the rope part, how many. */
+#define CACHE(q, s, where, row, n, each, first, record, rope, size) \
+    { \
+        .q_type = q, .scale_type = s, .scales = SY_SCALES_##where, .row_bytes = row, .q_count = n, \
+        .group = each, .scale_off = first, .scale_bytes = record, .rope_off = rope, .rope_bytes = size \
+    }
+/* Of quantize_rows: codes, scales, those of a group, the least amax, how scales and codes are made. */
+#define ROWS(q, s, each, least, scale, code) \
+    { \
+        .q_type = q, .scale_type = s, .group = each, .a_min = least, .scale_math = SY_SCALE_MATH_##scale, \
+        .code_math = SY_CODE_MATH_##code \
+    }
+
 static const struct {
     const char *name;
     sy_kv_format format;
 } named[] = {
-    {"ds32_fp8",
-     {.q_type = E4M3,
-      .scale_type = F32,
-      .scales = SY_SCALES_ROW,
-      .row_bytes = 656,
-      .q_count = 512,
-      .group = 128,
-      .scale_off = 512,
-      .rope_off = 528,
-      .rope_bytes = 128}},
-    {"pto_int8",
-     {.q_type = I8,
-      .scale_type = F32,
-      .scales = SY_SCALES_ROW,
-      .row_bytes = 656,
-      .q_count = 512,
-      .group = 128,
-      .scale_off = 640,
-      .rope_off = 512,
-      .rope_bytes = 128}},
-    {"ds4_fp8",
-     {.q_type = E4M3,
-      .scale_type = E8M0,
-      .scales = SY_SCALES_BLOCK,
-      .row_bytes = 576,
-      .q_count = 448,
-      .group = 64,
-      .scale_bytes = 8,
-      .rope_off = 448,
-      .rope_bytes = 128}},
-    {"indexer_fp8",
-     {.q_type = E4M3,
-      .scale_type = F32,
-      .scales = SY_SCALES_BLOCK,
-      .row_bytes = 128,
-      .q_count = 128,
-      .group = 128,
-      .scale_bytes = 4}},
+    {"ds32_fp8", CACHE(E4M3, F32, ROW, 656, 512, 128, 512, 0, 528, 128)},
+    {"pto_int8", CACHE(I8, F32, ROW, 656, 512, 128, 640, 0, 512, 128)},
+    {"ds4_fp8", CACHE(E4M3, E8M0, BLOCK, 576, 448, 64, 0, 8, 448, 128)},
+    {"indexer_fp8", CACHE(E4M3, F32, BLOCK, 128, 128, 128, 0, 4, 0, 0)},
     {"e4m3", {.q_type = E4M3}},
     {"e5m2", {.q_type = E5M2}},
     {"int8", {.q_type = I8}},
     {"q8_0", {.q_type = I8, .scale_type = F16, .scales = SY_SCALES_INLINE, .group = SYI_INLINE_GROUP}},
     {"q4_0", {.q_type = U4, .scale_type = F16, .scales = SY_SCALES_INLINE, .group = SYI_INLINE_GROUP}},
-    {"fp8_128",
-     {.q_type = E4M3, .scale_type = F32, .group = 128, .a_min = 1e-10, .scale_math = SY_SCALE_MATH_DIV}},
-    {"fp8_128_deepep",
-     {.q_type = E4M3,
-      .scale_type = F32,
-      .group = 128,
-      .a_min = 1e-4,
-      .scale_math = SY_SCALE_MATH_MUL,
-      .code_math = SY_CODE_MATH_AMAX}},
-    {"fp8_128_deepgemm",
-     {.q_type = E4M3,
-      .scale_type = F32,
-      .group = 128,
-      .a_min = 1e-4,
-      .scale_math = SY_SCALE_MATH_DIV,
-      .code_math = SY_CODE_MATH_RCP}},
-    {"fp8_128_ue8m0",
-     {.q_type = E4M3, .scale_type = E8M0, .group = 128, .a_min = 1e-4, .scale_math = SY_SCALE_MATH_UP}},
-    {"mxfp8", {.q_type = E4M3, .scale_type = E8M0, .group = 32, .scale_math = SY_SCALE_MATH_UP}},
-    {"mxfp8_floor", {.q_type = E4M3, .scale_type = E8M0, .group = 32, .scale_math = SY_SCALE_MATH_FLOOR}},
-    {"int8_token",
-     {.q_type = I8, .scale_type = F32, .scale_math = SY_SCALE_MATH_DIV, .code_math = SY_CODE_MATH_AMAX}},
+    {"fp8_128", ROWS(E4M3, F32, 128, 1e-10, DIV, DIV)},
+    {"fp8_128_deepep", ROWS(E4M3, F32, 128, 1e-4, MUL, AMAX)},
+    {"fp8_128_deepgemm", ROWS(E4M3, F32, 128, 1e-4, DIV, RCP)},
+    {"fp8_128_ue8m0", ROWS(E4M3, E8M0, 128, 1e-4, UP, DIV)},
+    {"mxfp8", ROWS(E4M3, E8M0, 32, 0, UP, DIV)},
+    {"mxfp8_floor", ROWS(E4M3, E8M0, 32, 0, FLOOR, DIV)},
+    {"int8_token", ROWS(I8, F32, 0, 0, DIV, AMAX)},
     {"nvfp4", {.q_type = E2M1, .scale_type = E4M3, .group = SYI_FP4_GROUP}},
     {"nvfp4_amax", {.q_type = E2M1, .scale_type = E4M3, .group = SYI_FP4_GROUP, .global_is = SY_GLOBAL_AMAX}},
 };

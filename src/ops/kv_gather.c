@@ -22,8 +22,7 @@ enum {
 #define OPERATOR kv_gather
 
 static const sy_field_info fields[] = {
-    [CACHE] = SYI_TENSOR(cache, SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK,
-                         "rows D | blocks S D...", "rows, or blocks; layout hnd: [blocks,H,S,D...]"),
+    [CACHE] = SYI_KV_CACHE_FIELD,
     [INDICES] = SYI_INPUT(indices, SYI_INDEX_TYPES, 0, 1, SYI_MAX_RANK, "... k", "logical tokens to gather"),
     SYI_KV_TABLE_FIELDS,
     [REQ_ID] = SYI_OPTIONAL(req_id, SYI_INDEX_TYPES, 0, 1, 1, "B",

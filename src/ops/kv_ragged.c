@@ -22,8 +22,7 @@ enum {
 #define OPERATOR kv_ragged
 
 static const sy_field_info fields[] = {
-    [CACHE] = SYI_TENSOR(cache, SY_FIELD_ANY_BYTES | SY_FIELD_OWN_STRIDES, 0, 0, 2, SYI_MAX_RANK,
-                         "rows D | blocks S D...", "rows, or blocks; layout hnd: [blocks,H,S,D...]"),
+    [CACHE] = SYI_KV_CACHE_FIELD,
     SYI_KV_TABLE_FIELDS,
     [SEQ_LENS] =
         SYI_OPTIONAL(seq_lens, SYI_INDEX_TYPES, 0, 1, 1, "B", "tokens of each sequence; missing: all blocks"),

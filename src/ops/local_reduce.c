@@ -11,9 +11,9 @@ enum { MOST_DEVICES = 65536 };
 static const sy_field_info fields[] = {
     [INPUT] = SYI_INPUT(input, SYI_FLOAT_TYPES, 0, 2, 4, "L T H | L Bt St H",
                         "rows of its experts; layout expert: [R,H]"),
-    [METADATA] = SYI_INPUT(expert_metadata, SYI_BIT(SY_TYPE_U16) | SYI_INDEX_TYPES, 0, 2, 4,
-                           "T K | 1 Bt St K", "experts of every token; 65535 or -1: none"),
-    [MAPPING] = SYI_INPUT(expert_mapping, SYI_BIT(SY_TYPE_U16), 0, 2, 4, "E D | 1 1 E D | D 1 E D",
+    [METADATA] = SYI_INPUT(expert_metadata, SYI_U16 | SYI_INDEX_TYPES, 0, 2, 4, "T K | 1 Bt St K",
+                           "experts of every token; 65535 or -1: none"),
+    [MAPPING] = SYI_INPUT(expert_mapping, SYI_U16, 0, 2, 4, "E D | 1 1 E D | D 1 E D",
                           "1 where device d hosts expert e"),
     [WEIGHTS] =
         SYI_OPTIONAL(weights, SYI_FLOAT_TYPES, 0, 2, 4, "T K | 1 Bt St K", "weight of each slot; missing: 1"),

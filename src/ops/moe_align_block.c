@@ -20,15 +20,13 @@ enum {
 
 static const sy_field_info fields[] = {
     [IDS] = SYI_INPUT(ids, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
-    [EXPERT_MAP] = SYI_OPTIONAL(expert_map, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "E",
-                                "number of each expert on this rank; -1: on another"),
-    [SORTED] = SYI_OUTPUT(sorted_slots, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "P", "slots by expert; T*K: padding"),
-    [BLOCKS] = SYI_OUTPUT(block_experts, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "P/B",
-                          "expert of each block; -1: not in use"),
-    [PADDED] = SYI_OUTPUT(num_padded, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "1", "places in use, padding included"),
-    [COUNTS] = SYI_OPTIONAL_OUTPUT(expert_counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E", "slots of each expert"),
-    [OFFSETS] = SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1",
-                                    "first place of each expert"),
+    [EXPERT_MAP] =
+        SYI_OPTIONAL(expert_map, SYI_I32, 0, 1, 1, "E", "number of each expert on this rank; -1: on another"),
+    [SORTED] = SYI_OUTPUT(sorted_slots, SYI_I32, 0, 1, 1, "P", "slots by expert; T*K: padding"),
+    [BLOCKS] = SYI_OUTPUT(block_experts, SYI_I32, 0, 1, 1, "P/B", "expert of each block; -1: not in use"),
+    [PADDED] = SYI_OUTPUT(num_padded, SYI_I32, 0, 1, 1, "1", "places in use, padding included"),
+    [COUNTS] = SYI_OPTIONAL_OUTPUT(expert_counts, SYI_I64, 0, 1, 1, "E", "slots of each expert"),
+    [OFFSETS] = SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_I64, 0, 1, 1, "E+1", "first place of each expert"),
     [NUM_EXPERTS] =
         SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..i32", .help = "E: experts"),
     [BLOCK_SIZE] = SYI_SCALAR(block_size, I64, SY_FIELD_REQUIRED, .range = "B: 1..i32",

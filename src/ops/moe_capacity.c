@@ -13,7 +13,7 @@ enum { COUNTS, CAPACITY, N_TENSORS };
 static const sy_field_info fields[] = {
     [COUNTS] = SYI_OPTIONAL(counts, SYI_INDEX_TYPES, 0, 1, 1, "E",
                             "demand for each expert; required if factor <= 0"),
-    [CAPACITY] = SYI_OUTPUT(capacity, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "1", "slots per expert"),
+    [CAPACITY] = SYI_OUTPUT(capacity, SYI_I64, 0, 1, 1, "1", "slots per expert"),
     SYI_SCALAR(samples, I64, SY_FIELD_REQUIRED, .range = "0..", .help = "S: tokens"),
     SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 1..", .help = "E: experts"),
     SYI_SCALAR(k, I64, .range = "0..", .preset = "1", .help = "choices per token"),

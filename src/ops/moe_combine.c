@@ -8,10 +8,10 @@ enum { GATES, INDICES, LOCATIONS, EXPERT_OUT, OUTPUT, N_TENSORS };
 #define OPERATOR moe_combine
 
 static const sy_field_info fields[] = {
-    [GATES] = SYI_OPTIONAL(gates, SYI_BIT(SY_TYPE_F32), EXPERT_OUT + 1, 1, 2, "k S | S",
-                           "factor of each choice; missing: 1"),
-    [INDICES] = SYI_INPUT(indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "expert of each choice"),
-    [LOCATIONS] = SYI_INPUT(locations, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "slot inside the expert"),
+    [GATES] =
+        SYI_OPTIONAL(gates, SYI_F32, EXPERT_OUT + 1, 1, 2, "k S | S", "factor of each choice; missing: 1"),
+    [INDICES] = SYI_INPUT(indices, SYI_I32, 0, 1, 2, "k S | S", "expert of each choice"),
+    [LOCATIONS] = SYI_INPUT(locations, SYI_I32, 0, 1, 2, "k S | S", "slot inside the expert"),
     [EXPERT_OUT] = SYI_INPUT(expert_out, SYI_FLOAT_TYPES, 0, 2, 2, "E*C H", "expert slots"),
     [OUTPUT] = SYI_OUTPUT(output, 0, EXPERT_OUT + 1, 2, 2, "S H", "sum of each sample's rows"),
     SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),

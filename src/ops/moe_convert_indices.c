@@ -8,11 +8,11 @@ enum { INDICES, OFFSETS, CONVERTED, N_TENSORS };
 #define OPERATOR moe_convert_indices
 
 static const sy_field_info fields[] = {
-    [INDICES] = SYI_INPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "T*K | M | T 2E+1",
-                          "slot [T*K], row [M], te [T,2E+1]"),
-    [OFFSETS] = SYI_OPTIONAL(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1",
-                             "first row of each expert; required for to te"),
-    [CONVERTED] = SYI_OUTPUT(converted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "T*K | M | T 2E+1",
+    [INDICES] =
+        SYI_INPUT(sorted_indices, SYI_I32, 0, 1, 2, "T*K | M | T 2E+1", "slot [T*K], row [M], te [T,2E+1]"),
+    [OFFSETS] =
+        SYI_OPTIONAL(expert_offsets, SYI_I64, 0, 1, 1, "E+1", "first row of each expert; required for to te"),
+    [CONVERTED] = SYI_OUTPUT(converted_indices, SYI_I32, 0, 1, 2, "T*K | M | T 2E+1",
                              "the same permutation in the other form"),
     SYI_SCALAR(from, ENUM, SY_FIELD_REQUIRED, .words = "slot row te", .help = "the form of sorted_indices"),
     SYI_SCALAR(to, ENUM, SY_FIELD_REQUIRED, .words = "slot row te", .help = "the form of converted_indices"),

@@ -8,10 +8,9 @@ enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH, SCALES, N_TENSORS };
 #define OPERATOR moe_dispatch
 
 static const sy_field_info fields[] = {
-    [GATES] =
-        SYI_OPTIONAL(gates, SYI_BIT(SY_TYPE_F32), INPUT + 1, 1, 1, "S", "scale of each sample; missing: 1"),
-    [INDICES] = SYI_INPUT(indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "S", "expert of each sample"),
-    [LOCATIONS] = SYI_INPUT(locations, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "S", "slot inside the expert"),
+    [GATES] = SYI_OPTIONAL(gates, SYI_F32, INPUT + 1, 1, 1, "S", "scale of each sample; missing: 1"),
+    [INDICES] = SYI_INPUT(indices, SYI_I32, 0, 1, 1, "S", "expert of each sample"),
+    [LOCATIONS] = SYI_INPUT(locations, SYI_I32, 0, 1, 1, "S", "slot inside the expert"),
     [INPUT] = SYI_INPUT(input, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
     [DISPATCH] = SYI_TENSOR(dispatch, SY_FIELD_OUT | SY_FIELD_KEEPS, 0, INPUT + 1, 2, 2, "E*C H",
                             "expert slots; old contents, missing: zero", .alias = INPUT + 1),

@@ -8,13 +8,12 @@ enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES, N_TENSORS };
 #define OPERATOR moe_dispatch_grad_gate
 
 static const sy_field_info fields[] = {
-    [INDICES] = SYI_INPUT(indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "expert of each choice"),
-    [LOCATIONS] = SYI_INPUT(locations, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "slot inside the expert"),
+    [INDICES] = SYI_INPUT(indices, SYI_I32, 0, 1, 2, "k S | S", "expert of each choice"),
+    [LOCATIONS] = SYI_INPUT(locations, SYI_I32, 0, 1, 2, "k S | S", "slot inside the expert"),
     [INPUT] = SYI_INPUT(input, SYI_FLOAT_TYPES, 0, 2, 2, "S H", "one row per sample"),
     [DISPATCH] =
         SYI_INPUT(dispatch, 0, INPUT + 1, 2, 2, "E*C H", "expert slots: their gradient, or expert_out"),
-    [GRAD_GATES] =
-        SYI_OUTPUT(grad_gates, SYI_BIT(SY_TYPE_F32), INPUT + 1, 1, 2, "k S | S", "gradient of each gate"),
+    [GRAD_GATES] = SYI_OUTPUT(grad_gates, SYI_F32, INPUT + 1, 1, 2, "k S | S", "gradient of each gate"),
     SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
     SYI_SCALAR(capacity, I64, SY_FIELD_REQUIRED, .range = "C: 0..", .help = "C: slots per expert"),
 };

@@ -8,13 +8,12 @@ enum { INDICES, IMPORTANCE, LOCATIONS, COUNTS, N_TENSORS };
 #define OPERATOR moe_locations
 
 static const sy_field_info fields[] = {
-    [INDICES] = SYI_INPUT(indices, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S", "expert of each choice"),
+    [INDICES] = SYI_INPUT(indices, SYI_I32, 0, 1, 2, "k S | S", "expert of each choice"),
     [IMPORTANCE] =
         SYI_OPTIONAL(importance, SYI_FLOAT_TYPES, 0, 1, 1, "S", "largest first; missing: sample order"),
-    [LOCATIONS] = SYI_OUTPUT(locations, SYI_BIT(SY_TYPE_I32), 0, 1, 2, "k S | S",
-                             "slot inside the expert; -1: no such expert"),
-    [COUNTS] =
-        SYI_OPTIONAL_OUTPUT(counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E", "choices that name each expert"),
+    [LOCATIONS] =
+        SYI_OUTPUT(locations, SYI_I32, 0, 1, 2, "k S | S", "slot inside the expert; -1: no such expert"),
+    [COUNTS] = SYI_OPTIONAL_OUTPUT(counts, SYI_I64, 0, 1, 1, "E", "choices that name each expert"),
     SYI_SCALAR(num_experts, I64, SY_FIELD_REQUIRED, .range = "E: 0..", .help = "E: experts"),
 };
 

@@ -5,25 +5,23 @@
 
 enum { IDS, TABLE, REPLICAS, BEFORE, PHYSICAL, LOAD, LOGICAL, N_TENSORS };
 
-#define ID_TYPES (SYI_INDEX_TYPES | SYI_BIT(SY_TYPE_U16))
+#define ID_TYPES (SYI_INDEX_TYPES | SYI_U16)
 
 #define OPERATOR moe_map_physical
 
 static const sy_field_info fields[] = {
     [IDS] = SYI_INPUT(ids, ID_TYPES, 0, 2, 2, "T K", "logical experts of each token"),
-    [TABLE] = SYI_INPUT(logical_to_physical, SYI_BIT(SY_TYPE_I32), 0, 2, 2, "E R",
-                        "replicas of each expert, then -1"),
-    [REPLICAS] = SYI_OPTIONAL(replica_count, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "E",
+    [TABLE] = SYI_INPUT(logical_to_physical, SYI_I32, 0, 2, 2, "E R", "replicas of each expert, then -1"),
+    [REPLICAS] = SYI_OPTIONAL(replica_count, SYI_I32, 0, 1, 1, "E",
                               "how many replicas; missing: entries before the first negative one"),
-    [BEFORE] = SYI_OPTIONAL(counts_before, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E",
-                            "balanced: slots of earlier tokens; missing: 0"),
+    [BEFORE] =
+        SYI_OPTIONAL(counts_before, SYI_I64, 0, 1, 1, "E", "balanced: slots of earlier tokens; missing: 0"),
     [PHYSICAL] = SYI_OPTIONAL_OUTPUT(physical_ids, ID_TYPES, 0, 2, 2, "T K",
                                      "physical expert of each slot; -1: none", .preset = "i32"),
-    [LOAD] = SYI_TENSOR(load, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, SYI_BIT(SY_TYPE_I64), 0, 1,
-                        1, "P", "slots of each physical expert are added to it"),
-    [LOGICAL] =
-        SYI_TENSOR(logical_load, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, SYI_BIT(SY_TYPE_I64), 0,
-                   1, 1, "E", "slots of each logical expert are added to it"),
+    [LOAD] = SYI_TENSOR(load, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, SYI_I64, 0, 1, 1, "P",
+                        "slots of each physical expert are added to it"),
+    [LOGICAL] = SYI_TENSOR(logical_load, SY_FIELD_OUT | SY_FIELD_OPTIONAL | SY_FIELD_KEEPS, SYI_I64, 0, 1, 1,
+                           "E", "slots of each logical expert are added to it"),
     SYI_SCALAR(num_physical, I64, SY_FIELD_REQUIRED, .range = "P: 0..i32", .help = "P: physical experts"),
     SYI_SCALAR(rule, ENUM, .words = "first round_robin hash balanced local",
                .help = "which replica of an expert"),

@@ -11,8 +11,8 @@ static const sy_field_info fields[] = {
     [MAP] = SYI_INPUT(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E", "not 0: token t goes to expert e"),
     [PADDED] = SYI_OUTPUT(padded_map, 0, MAP + 1, 2, 2, "T E", "routing_map with the added tokens",
                           .alias = MAP + 1),
-    [COUNTS] = SYI_OPTIONAL_OUTPUT(expert_counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E",
-                                   "tokens of each expert, padding included"),
+    [COUNTS] =
+        SYI_OPTIONAL_OUTPUT(expert_counts, SYI_I64, 0, 1, 1, "E", "tokens of each expert, padding included"),
     SYI_SCALAR(alignment, I64, SY_FIELD_REQUIRED, .range = "1..",
                .help = "every expert gets a multiple of this many tokens"),
 };

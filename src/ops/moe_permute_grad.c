@@ -10,7 +10,7 @@ enum { GRAD_PERMUTED, INDICES, GRAD_PERMUTED_PROBS, MAP, GRAD_TOKENS, GRAD_PROBS
 static const sy_field_info fields[] = {
     [GRAD_PERMUTED] =
         SYI_INPUT(grad_permuted_tokens, SYI_FLOAT_TYPES, 0, 2, 2, "M H", "gradient of permuted_tokens"),
-    [INDICES] = SYI_INPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M", "as moe_permute wrote them"),
+    [INDICES] = SYI_INPUT(sorted_indices, SYI_I32, 0, 1, 1, "M", "as moe_permute wrote them"),
     [GRAD_PERMUTED_PROBS] =
         SYI_OPTIONAL(grad_permuted_probs, SYI_FLOAT_TYPES, 0, 1, 1, "M", "gradient of permuted_probs"),
     [MAP] = SYI_OPTIONAL(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E",

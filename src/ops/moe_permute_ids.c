@@ -12,13 +12,13 @@ static const sy_field_info fields[] = {
     [IDS] = SYI_INPUT(ids, SYI_INDEX_TYPES, 0, 2, 2, "T K", "experts of each token"),
     [PROBS] = SYI_OPTIONAL(probs, SYI_FLOAT_TYPES, 0, 2, 2, "T K", "weight of each slot"),
     [OUT_TOKENS] = SYI_OUTPUT(permuted_tokens, 0, TOKENS + 1, 2, 2, "M H", "rows grouped by expert"),
-    [INDICES] = SYI_OUTPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "T*K",
-                           "row of each slot, kept or not; -1: missing"),
+    [INDICES] =
+        SYI_OUTPUT(sorted_indices, SYI_I32, 0, 1, 1, "T*K", "row of each slot, kept or not; -1: missing"),
     [OUT_PROBS] = SYI_OPTIONAL_OUTPUT(permuted_probs, 0, PROBS + 1, 1, 1, "M", "when probs is given",
                                       .with = PROBS + 1),
-    [COUNTS] = SYI_OPTIONAL_OUTPUT(expert_counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E",
-                                   "with num_experts: slots of each expert"),
-    [OFFSETS] = SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1",
+    [COUNTS] =
+        SYI_OPTIONAL_OUTPUT(expert_counts, SYI_I64, 0, 1, 1, "E", "with num_experts: slots of each expert"),
+    [OFFSETS] = SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_I64, 0, 1, 1, "E+1",
                                     "with num_experts: first row of each expert"),
     [SCALES] = SYI_OPTIONAL_OUTPUT(permuted_scales, SYI_SCALE_TYPES, 0, 2, 2, "M G",
                                    "with row_format: scales of the rows"),

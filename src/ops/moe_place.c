@@ -10,19 +10,18 @@ enum { LOADS, PREVIOUS, LOGICAL, PHYSICAL, COUNT, LOAD, MAPPING, N_TENSORS };
 #define OPERATOR moe_place
 
 static const sy_field_info fields[] = {
-    [LOADS] = SYI_INPUT(loads, SYI_BIT(SY_TYPE_I64), 0, 2, 2, "L E", "load of each expert"),
-    [PREVIOUS] = SYI_OPTIONAL(previous, SYI_BIT(SY_TYPE_I32), 0, 2, 2, "L P",
-                              "experts of an earlier call; they keep their places"),
+    [LOADS] = SYI_INPUT(loads, SYI_I64, 0, 2, 2, "L E", "load of each expert"),
+    [PREVIOUS] =
+        SYI_OPTIONAL(previous, SYI_I32, 0, 2, 2, "L P", "experts of an earlier call; they keep their places"),
     [LOGICAL] = SYI_TENSOR(physical_to_logical, OUT, SYI_INDEX_TYPES, 0, 2, 2, "L P",
                            "expert of each physical one", .preset = "i32"),
     [PHYSICAL] = SYI_TENSOR(logical_to_physical, OUT, SYI_INDEX_TYPES, 0, 3, 3, "L E R",
                             "replicas of each expert, then -1", .preset = "i32"),
     [COUNT] = SYI_TENSOR(replica_count, OUT, SYI_INDEX_TYPES, 0, 2, 2, "L E",
                          "how many replicas each expert has", .preset = "i32"),
-    [LOAD] = SYI_TENSOR(device_load, OUT, SYI_BIT(SY_TYPE_I64), 0, 2, 2, "L D",
-                        "load of each device, in units of 2^-24"),
-    [MAPPING] = SYI_TENSOR(expert_mapping, OUT, SYI_BIT(SY_TYPE_U16), 0, 2, 2, "P D",
-                           "1 where a device hosts a physical expert"),
+    [LOAD] = SYI_TENSOR(device_load, OUT, SYI_I64, 0, 2, 2, "L D", "load of each device, in units of 2^-24"),
+    [MAPPING] =
+        SYI_TENSOR(expert_mapping, OUT, SYI_U16, 0, 2, 2, "P D", "1 where a device hosts a physical expert"),
     SYI_SCALAR(num_physical, I64, SY_FIELD_REQUIRED, .help = "P: physical experts"),
     SYI_SCALAR(devices, I64, SY_FIELD_REQUIRED, .help = "D: each has P/D of them"),
     SYI_SCALAR(nodes, I64, .preset = "1", .help = "each has D/nodes devices"),

@@ -17,8 +17,7 @@ static const sy_field_info fields[] = {
         SYI_OUTPUT(reordered_rows, 0, ROWS + 1, 1, SYI_MAX_RANK, "N ...", "the chunks expert by expert"),
     [OUT_EXTRA] = SYI_OPTIONAL_OUTPUT(reordered_extra, 0, EXTRA + 1, 1, SYI_MAX_RANK, "N ...",
                                       "when extra is given", .with = EXTRA + 1),
-    [OFFSETS] =
-        SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+1", "first row of each expert"),
+    [OFFSETS] = SYI_OPTIONAL_OUTPUT(expert_offsets, SYI_I64, 0, 1, 1, "E+1", "first row of each expert"),
     SYI_SCALAR(inverse, BOOL, .help = "from the order by expert to the order by rank"),
 };
 

@@ -32,20 +32,18 @@ enum {
     CAPACITY = K + 16
 };
 
-#define GIVEN_TYPES (SYI_INDEX_TYPES | SYI_BIT(SY_TYPE_I16) | SYI_BIT(SY_TYPE_U16) | SYI_BIT(SY_TYPE_U8))
+#define GIVEN_TYPES (SYI_INDEX_TYPES | SYI_BIT(SY_TYPE_I16) | SYI_U16 | SYI_U8)
 
 #define OPERATOR moe_route
 
 static const sy_field_info fields[] = {
     [LOGITS] = SYI_INPUT(logits, SYI_FLOAT_TYPES, 0, 2, 2, "T E", "router logits of each token"),
-    [BIAS] =
-        SYI_OPTIONAL(bias, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "E", "added to the scores for the choice only"),
+    [BIAS] = SYI_OPTIONAL(bias, SYI_F32, 0, 1, 1, "E", "added to the scores for the choice only"),
     [FINISHED] = SYI_OPTIONAL(finished, SYI_BYTE_TYPES, 0, 1, 1, "T", "not 0: the token chooses nothing"),
     [IDS_IN] = SYI_OPTIONAL(ids_in, GIVEN_TYPES, 0, 2, 2, "V K", "given experts; V is T without ids_rows"),
     [IDS_ROWS] = SYI_OPTIONAL(ids_rows, SYI_INDEX_TYPES, 0, 1, 1, "T",
                               "row of ids_in of each token; missing: its own"),
-    [EXPERT_SCALE] =
-        SYI_OPTIONAL(expert_scale, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "E", "factor of the weight of each expert"),
+    [EXPERT_SCALE] = SYI_OPTIONAL(expert_scale, SYI_F32, 0, 1, 1, "E", "factor of the weight of each expert"),
     [SHARED_LOGITS] =
         SYI_OPTIONAL(shared_logits, SYI_FLOAT_TYPES, 0, 2, 2, "T S", "gate of each shared expert"),
     [IDS] = SYI_OPTIONAL_OUTPUT(ids, SYI_INDEX_TYPES, 0, 2, 2, "T K+S",
@@ -56,9 +54,8 @@ static const sy_field_info fields[] = {
                                 .preset = "bool"),
     [PROBS] = SYI_OPTIONAL_OUTPUT(probs, SYI_FLOAT_TYPES, 0, 2, 2, "T E+S",
                                   "weight of each expert, 0 where not routed", .preset = "f32"),
-    [COUNTS] =
-        SYI_OPTIONAL_OUTPUT(counts, SYI_BIT(SY_TYPE_I64), 0, 1, 1, "E+S", "tokens that chose each expert"),
-    [SCORES] = SYI_OPTIONAL_OUTPUT(scores, SYI_BIT(SY_TYPE_F32), 0, 2, 2, "T E", "scores of all experts"),
+    [COUNTS] = SYI_OPTIONAL_OUTPUT(counts, SYI_I64, 0, 1, 1, "E+S", "tokens that chose each expert"),
+    [SCORES] = SYI_OPTIONAL_OUTPUT(scores, SYI_F32, 0, 2, 2, "T E", "scores of all experts"),
     [K] = SYI_SCALAR(k, I64, SY_FIELD_REQUIRED, .range = "K: 1..E", .help = "K: experts per token"),
     SYI_SCALAR(score, ENUM, .words = "softmax sigmoid none sqrtsoftplus",
                .help = "score of a logit; none: the logit itself"),

@@ -9,7 +9,7 @@ enum { PERMUTED, INDICES, MAP, PROBS, SCALES, TOKENS, N_TENSORS };
 
 static const sy_field_info fields[] = {
     [PERMUTED] = SYI_INPUT(permuted_tokens, SYI_FLOAT_TYPES, 0, 2, 2, "M H", "rows grouped by expert"),
-    [INDICES] = SYI_INPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M",
+    [INDICES] = SYI_INPUT(sorted_indices, SYI_I32, 0, 1, 1, "M",
                           "row of each slot; capacity mode: token of each row"),
     [MAP] = SYI_OPTIONAL(routing_map, SYI_BYTE_TYPES, 0, 2, 2, "T E",
                          "experts of each token; required by packed probs"),

@@ -10,7 +10,7 @@ enum { GRAD_TOKENS, INDICES, PERMUTED, MAP, PROBS, GRAD_PERMUTED, GRAD_PROBS, N_
 static const sy_field_info fields[] = {
     [GRAD_TOKENS] =
         SYI_INPUT(grad_tokens, SYI_FLOAT_TYPES, 0, 2, 2, "T H", "gradient of moe_unpermute's tokens"),
-    [INDICES] = SYI_INPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "M", "indices of the forward call"),
+    [INDICES] = SYI_INPUT(sorted_indices, SYI_I32, 0, 1, 1, "M", "indices of the forward call"),
     [PERMUTED] = SYI_OPTIONAL(permuted_tokens, 0, GRAD_TOKENS + 1, 2, 2, "M H",
                               "rows of the forward call; required by probs"),
     [MAP] =

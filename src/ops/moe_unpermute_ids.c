@@ -9,11 +9,10 @@ enum { PERMUTED, INDICES, PROBS, BIAS, BIAS_IDS, RESIDUAL, SHARED, TOKENS, N_TEN
 
 static const sy_field_info fields[] = {
     [PERMUTED] = SYI_INPUT(permuted_tokens, SYI_FLOAT_TYPES, 0, 2, 2, "M H", "rows grouped by expert"),
-    [INDICES] = SYI_INPUT(sorted_indices, SYI_BIT(SY_TYPE_I32), 0, 1, 1, "T*K", "row of each slot"),
+    [INDICES] = SYI_INPUT(sorted_indices, SYI_I32, 0, 1, 1, "T*K", "row of each slot"),
     [PROBS] = SYI_OPTIONAL(probs, SYI_FLOAT_TYPES, 0, 2, 2, "T K", "weight of each slot; missing: 1"),
     [BIAS] = SYI_OPTIONAL(bias, 0, PERMUTED + 1, 2, 2, "B H", "added to each row, by bias_ids"),
-    [BIAS_IDS] =
-        SYI_OPTIONAL(bias_ids, SYI_BIT(SY_TYPE_I32), 0, 2, 2, "T K", "row of bias of each slot; -1: none"),
+    [BIAS_IDS] = SYI_OPTIONAL(bias_ids, SYI_I32, 0, 2, 2, "T K", "row of bias of each slot; -1: none"),
     [RESIDUAL] = SYI_OPTIONAL(residual, 0, PERMUTED + 1, 2, 2, "T H", "added to each token, first"),
     [SHARED] = SYI_OPTIONAL(shared, 0, PERMUTED + 1, 2, 2, "T H", "added to each token, second"),
     [TOKENS] = SYI_OUTPUT(tokens, 0, PERMUTED + 1, 2, 2, "T H", "the weighted sum of each token's rows"),

@@ -11,7 +11,7 @@
 #define SYI_QUANTIZED_FORMATS SYI_ROW_FORMATS " q8_0 q4_0 nvfp4 nvfp4_amax"
 
 #define SYI_QUANTIZED_SCALE_TYPES (SYI_SCALE_TYPES | SYI_BIT(SY_TYPE_F8_E4M3))
-#define SYI_SCALE_TYPES (SYI_BIT(SY_TYPE_F32) | SYI_BIT(SY_TYPE_F8_E8M0) | SYI_BIT(SY_TYPE_U8))
+#define SYI_SCALE_TYPES (SYI_F32 | SYI_BIT(SY_TYPE_F8_E8M0) | SYI_U8)
 
 /*
  * Steps for an operator with a row_format, whose `given` and tensors it fills in: before syi_check_tensors; after it, which sets
@@ -52,7 +52,7 @@ sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c);
     SYI_SCALAR(scale_layout, ENUM, .words = "row col swizzle", .help = "where scales are stored")
 #define SYI_SCALE_SHAPE "... G | A B C"
 #define SYI_GLOBAL_FIELD(shape) \
-    SYI_TENSOR(global_scale, SY_FIELD_OPTIONAL, SYI_BIT(SY_TYPE_F32), 0, 1, 1, shape, \
+    SYI_TENSOR(global_scale, SY_FIELD_OPTIONAL, SYI_F32, 0, 1, 1, shape, \
                "scale of all numbers; nvfp4_amax: the largest")
 
 #endif

@@ -6,18 +6,33 @@
 
 #include "ops/call.h"
 
-#define SYI_COUNTER_TYPES (SYI_BIT(SY_TYPE_I64) | SYI_BIT(SY_TYPE_U64) | SYI_BIT(SY_TYPE_I32))
+#define SYI_COUNTER_TYPES (SYI_I64 | SYI_BIT(SY_TYPE_U64) | SYI_I32)
 
 /* Rows of a description: parameters of sample and sample_verify. */
 #define SYI_SAMPLE_PARAMETERS \
     [TOP_K] = SYI_PER_ROW(top_k, SYI_INDEX_TYPES, 0, "keep the k largest; disabled unless 1 <= k < V"), \
-    [TOP_P] = SYI_PER_ROW(top_p, SYI_BIT(SY_TYPE_F32), LOGITS + 1, \
-                          "keep the nucleus of mass p; disabled when >= 1"), \
-    [MIN_P] = SYI_PER_ROW(min_p, SYI_BIT(SY_TYPE_F32), LOGITS + 1, \
-                          "keep prob >= min_p * largest; disabled when <= 0"), \
-    [TEMPERATURE] = \
-        SYI_PER_ROW(temperature, SYI_BIT(SY_TYPE_F32), LOGITS + 1, "missing: 1; below 1e-5: greedy"), \
+    [TOP_P] = SYI_PER_ROW(top_p, SYI_F32, LOGITS + 1, "keep the nucleus of mass p; disabled when >= 1"), \
+    [MIN_P] = SYI_PER_ROW(min_p, SYI_F32, LOGITS + 1, "keep prob >= min_p * largest; disabled when <= 0"), \
+    [TEMPERATURE] = SYI_PER_ROW(temperature, SYI_F32, LOGITS + 1, "missing: 1; below 1e-5: greedy"), \
     [SEED] = SYI_PER_ROW(seed, SYI_COUNTER_TYPES, 0, "seed of noise made by the operator")
+
+/* Overrides: n of them, of rows that have so many ends. */
+#define SYI_SAMPLE_OVERRIDES(ends, n) \
+    [OVERRIDE_INDPTR] = SYI_OPTIONAL(override_indptr, SYI_INDEX_TYPES, 0, 1, 1, ends, \
+                                     "where the overrides of each row begin, and the end"), \
+    [OVERRIDE_TOKEN] = SYI_OPTIONAL(override_token, SYI_INDEX_TYPES, 0, 1, 1, n, \
+                                    "tokens whose logit is replaced, ascending in a row"), \
+    [OVERRIDE_LOGIT] = \
+        SYI_OPTIONAL(override_logit, SYI_F32, 0, 1, 1, n, "their new logits; sample_overrides makes them")
+
+/* Scalars that both have, in this order. */
+#define SYI_SAMPLE_OPTIONS \
+    SYI_SCALAR(ties, ENUM, .words = "exact all", .help = "of tokens equal to the cut: the lowest, or all"), \
+        SYI_SCALAR(logprob_mode, ENUM, .words = "none raw final", \
+                   .help = "write logprob of the input logits, or of the final distribution"), \
+        SYI_SCALAR(empty_token, ENUM, .words = "minus_one|-1 zero|0", \
+                   .help = "token of a row without any candidate"), \
+        SYI_SCALAR(k_limit, I64, .range = "0..", .help = "top-k is disabled above this; 0: no limit")
 
 /* The three tensors of the overrides, of which `first` is the first, come together. */
 sy_status syi_sample_overrides_given(struct syi_call *call, int first);

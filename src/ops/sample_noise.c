@@ -8,7 +8,7 @@ enum { Q, N_TENSORS };
 #define OPERATOR sample_noise
 
 static const sy_field_info fields[] = {
-    [Q] = SYI_OUTPUT(q, SYI_BIT(SY_TYPE_F32), 0, 1, 1, "n", "noise of the tokens 0 to n-1"),
+    [Q] = SYI_OUTPUT(q, SYI_F32, 0, 1, 1, "n", "noise of the tokens 0 to n-1"),
     SYI_SCALAR(seed, U64, .help = "seed, as in sample"),
     SYI_SCALAR(offset, U64, .help = "step of the sequence"),
     SYI_SCALAR(stream, U32, .help = "request number; sample's default: 0, or the row"),

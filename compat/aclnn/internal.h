@@ -115,13 +115,15 @@ struct syi_aclnn_op {
 };
 #define SYI_ACLNN_CALLS(op) .calls = #op, .args_bytes = sizeof(sy_##op##_args)
 
-/* The second phase of a function that has its description in `op`. */
-#define SYI_ACLNN_SECOND_PHASE(function, op) \
+/* Defines the second phase of the function that has its description in `op`, and begins the definition of the first, which
+   stores its results in *workspaceSize and *executor. */
+#define SYI_ACLNN_OPERATOR(function, op, ...) \
     aclnnStatus function(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, \
                          aclrtStream stream) \
     { \
         return syi_aclnn_execute(&(op), workspace, workspaceSize, executor, stream); \
-    }
+    } \
+    aclnnStatus function##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspaceSize, aclOpExecutor **executor)
 
 struct aclOpExecutor {
     const struct syi_aclnn_op *op;

@@ -67,12 +67,11 @@ static bool are_all(const aclIntArray *numbers, int64_t value)
     return true;
 }
 
-aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
-    const aclTensor *key, aclTensor *keyCacheRef, const aclTensor *slotMapping, const aclTensor *value,
-    aclTensor *valueCacheRef, const aclTensor *compressLensOptional,
-    const aclTensor *compressSeqOffsetOptional, const aclTensor *seqLensOptional, char *cacheModeOptional,
-    char *scatterModeOptional, const aclIntArray *stridesOptional, const aclIntArray *offsetsOptional,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnScatterPaKvCache, scatter, const aclTensor *key, aclTensor *keyCacheRef,
+                   const aclTensor *slotMapping, const aclTensor *value, aclTensor *valueCacheRef,
+                   const aclTensor *compressLensOptional, const aclTensor *compressSeqOffsetOptional,
+                   const aclTensor *seqLensOptional, char *cacheModeOptional, char *scatterModeOptional,
+                   const aclIntArray *stridesOptional, const aclIntArray *offsetsOptional)
 {
     const unsigned dense = SYI_ACLNN_DENSE, out = SYI_ACLNN_DENSE | SYI_ACLNN_OUTPUT;
     const struct syi_aclnn_rule rules[N_SCATTER] = {
@@ -103,8 +102,6 @@ aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
     (void)syi_aclnn_query(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnScatterPaKvCache, scatter)
 
 /* ---- Gather ------------------------------------------------------------------------------------------ */
 
@@ -156,12 +153,10 @@ static void plan_gather(aclOpExecutor *e, bool pieces, bool sums)
     syi_aclnn_check_shape(e, TO_VALUES, e->view[TO_KEYS].shape[0], e->view[TO_VALUES].shape[1]);
 }
 
-aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(const aclTensor *keyCache, const aclTensor *valueCache,
-                                                 const aclTensor *blockTables, const aclTensor *seqLens,
-                                                 aclTensor *keyRef, aclTensor *valueRef,
-                                                 const aclTensor *seqOffsetOptional, char *cacheMode,
-                                                 bool isSeqLensCumsum, uint64_t *workspaceSize,
-                                                 aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnGatherPaKvCache, gather, const aclTensor *keyCache, const aclTensor *valueCache,
+                   const aclTensor *blockTables, const aclTensor *seqLens, aclTensor *keyRef,
+                   aclTensor *valueRef, const aclTensor *seqOffsetOptional, char *cacheMode,
+                   bool isSeqLensCumsum)
 {
     const unsigned dense = SYI_ACLNN_DENSE, out = SYI_ACLNN_DENSE | SYI_ACLNN_OUTPUT;
     const unsigned optional = SYI_ACLNN_OPTIONAL, integers = SYI_ACLNN_INTEGERS;
@@ -179,5 +174,3 @@ aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(const aclTensor *keyCache, cons
         plan_gather(e, in_pieces(cacheMode), isSeqLensCumsum);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnGatherPaKvCache, gather)

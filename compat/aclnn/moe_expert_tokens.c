@@ -17,9 +17,8 @@ static aclnnStatus run(aclOpExecutor *e)
 static const struct syi_aclnn_op op = {"aclnnMoeComputeExpertTokens", SYI_ACLNN_CALLS(moe_permute_ids), run,
                                        false};
 
-aclnnStatus aclnnMoeComputeExpertTokensGetWorkspaceSize(const aclTensor *sortedExperts, int64_t numExperts,
-                                                        const aclTensor *out, uint64_t *workspaceSize,
-                                                        aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeComputeExpertTokens, op, const aclTensor *sortedExperts, int64_t numExperts,
+                   const aclTensor *out)
 {
     const struct syi_aclnn_rule rules[N_TENSORS] = {
         [SORTED] = {"sortedExperts", sortedExperts, SYI_ACLNN_COLUMN, SYI_ACLNN_I32, 0, 2, 0},
@@ -45,5 +44,3 @@ aclnnStatus aclnnMoeComputeExpertTokensGetWorkspaceSize(const aclTensor *sortedE
     syi_aclnn_check_shape(e, OUT, numExperts, -1);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeComputeExpertTokens, op)

@@ -55,11 +55,10 @@ static void plan(aclOpExecutor *e, int64_t drop_pad)
     (void)syi_aclnn_query(e);
 }
 
-aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
-    const aclTensor *expandedX, const aclTensor *expandedRowIdx, const aclTensor *x1Optional,
-    const aclTensor *x2Optional, const aclTensor *biasOptional, const aclTensor *scalesOptional,
-    const aclTensor *expertIdxOptional, int64_t dropPadMode, const aclTensor *out, uint64_t *workspaceSize,
-    aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeFinalizeRoutingV2, op, const aclTensor *expandedX, const aclTensor *expandedRowIdx,
+                   const aclTensor *x1Optional, const aclTensor *x2Optional, const aclTensor *biasOptional,
+                   const aclTensor *scalesOptional, const aclTensor *expertIdxOptional, int64_t dropPadMode,
+                   const aclTensor *out)
 {
     const bool padded = dropPadMode == 1 || dropPadMode == 3;
     const unsigned optional = SYI_ACLNN_OPTIONAL, i32 = SYI_ACLNN_I32;
@@ -80,5 +79,3 @@ aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
         plan(e, dropPadMode);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeFinalizeRoutingV2, op)

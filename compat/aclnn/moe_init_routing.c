@@ -104,12 +104,12 @@ static void plan(aclOpExecutor *e, int64_t active)
     syi_aclnn_check_shape(e, BEFORE, experts, -1);
 }
 
-aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
-    const aclTensor *x, const aclTensor *expertIdx, int64_t activeNumOptional, int64_t expertCapacityOptional,
-    int64_t expertNumOptional, int64_t dropPadModeOptional, int64_t expertTokensCountOrCumsumFlagOptional,
-    bool expertTokensBeforeCapacityFlagOptional, const aclTensor *expandedXOut,
-    const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOutOptional,
-    const aclTensor *expertTokensBeforeCapacityOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV2, op, const aclTensor *x, const aclTensor *expertIdx,
+                   int64_t activeNumOptional, int64_t expertCapacityOptional, int64_t expertNumOptional,
+                   int64_t dropPadModeOptional, int64_t expertTokensCountOrCumsumFlagOptional,
+                   bool expertTokensBeforeCapacityFlagOptional, const aclTensor *expandedXOut,
+                   const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOutOptional,
+                   const aclTensor *expertTokensBeforeCapacityOutOptional)
 {
     const bool padded = dropPadModeOptional == 1, before = padded && expertTokensBeforeCapacityFlagOptional;
     const bool counted = !padded && expertTokensCountOrCumsumFlagOptional != 0;
@@ -137,5 +137,3 @@ aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
     plan(e, activeNumOptional);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeInitRoutingV2, op)

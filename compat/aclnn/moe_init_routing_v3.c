@@ -107,13 +107,13 @@ static void plan(aclOpExecutor *e)
     (void)syi_aclnn_query(e);
 }
 
-aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
-    const aclTensor *x, const aclTensor *expertIdx, const aclTensor *scaleOptional,
-    const aclTensor *offsetOptional, int64_t activeNum, int64_t expertCapacity, int64_t expertNum,
-    int64_t dropPadMode, int64_t expertTokensNumType, bool expertTokensNumFlag, int64_t quantMode,
-    const aclIntArray *activeExpertRangeOptional, int64_t rowIdxType, const aclTensor *expandedXOut,
-    const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOut,
-    const aclTensor *expandedScaleOut, uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV3, op, const aclTensor *x, const aclTensor *expertIdx,
+                   const aclTensor *scaleOptional, const aclTensor *offsetOptional, int64_t activeNum,
+                   int64_t expertCapacity, int64_t expertNum, int64_t dropPadMode,
+                   int64_t expertTokensNumType, bool expertTokensNumFlag, int64_t quantMode,
+                   const aclIntArray *activeExpertRangeOptional, int64_t rowIdxType,
+                   const aclTensor *expandedXOut, const aclTensor *expandedRowIdxOut,
+                   const aclTensor *expertTokensCountOrCumsumOut, const aclTensor *expandedScaleOut)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, i32 = SYI_ACLNN_I32, f32 = SYI_ACLNN_F32;
     const bool pairs = expertTokensNumType == 2;
@@ -159,5 +159,3 @@ aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     plan(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeInitRoutingV3, op)

@@ -8,10 +8,10 @@ enum { TOKENS, MAP, PROBS, PERMUTED, PERMUTED_PROBS, INDICES, N_TENSORS };
 static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_permute),
                                        .on_device = true};
 
-aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
-    const aclTensor *tokens, const aclTensor *routingMap, const aclTensor *probsOptional,
-    int64_t numOutTokens, bool dropAndPad, aclTensor *permuteTokensOut, aclTensor *permuteProbsOutOptional,
-    aclTensor *sortedIndicesOut, uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMap, op, const aclTensor *tokens,
+                   const aclTensor *routingMap, const aclTensor *probsOptional, int64_t numOutTokens,
+                   bool dropAndPad, aclTensor *permuteTokensOut, aclTensor *permuteProbsOutOptional,
+                   aclTensor *sortedIndicesOut)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, optional = SYI_ACLNN_OPTIONAL, wide = optional | SYI_ACLNN_WIDENS;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
@@ -42,5 +42,3 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
     syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermuteWithRoutingMap, op)

@@ -28,11 +28,10 @@ static void check_output(aclOpExecutor *e, int i, int64_t columns)
         e->status = ACLNN_ERR_INNER_NULLPTR;
 }
 
-aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
-    const aclTensor *permutedTokenOutputGrad, const aclTensor *permutedProbsOutputGradOptional,
-    const aclTensor *sortedIndices, const aclTensor *routingMapOptional, int64_t numExperts,
-    int64_t tokensNum, bool dropAndPad, aclTensor *tokensGradOut, aclTensor *probsGradOutOptional,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMapGrad, op, const aclTensor *permutedTokenOutputGrad,
+                   const aclTensor *permutedProbsOutputGradOptional, const aclTensor *sortedIndices,
+                   const aclTensor *routingMapOptional, int64_t numExperts, int64_t tokensNum,
+                   bool dropAndPad, aclTensor *tokensGradOut, aclTensor *probsGradOutOptional)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, optional = SYI_ACLNN_OPTIONAL, wide = optional | SYI_ACLNN_WIDENS;
     const unsigned probs_out = out | optional | SYI_ACLNN_BESIDE;
@@ -74,5 +73,3 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     check_output(e, GRAD_PROBS, numExperts);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermuteWithRoutingMapGrad, op)

@@ -29,11 +29,9 @@ static bool check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, 
 static const struct syi_aclnn_op permute = {"aclnnMoeTokenPermute", SYI_ACLNN_CALLS(moe_permute_ids),
                                             .on_device = true};
 
-aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const aclTensor *indices,
-                                                 int64_t numOutTokens, bool paddedMode,
-                                                 const aclTensor *permuteTokensOut,
-                                                 const aclTensor *sortedIndicesOut, uint64_t *workspaceSize,
-                                                 aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenPermute, permute, const aclTensor *tokens, const aclTensor *indices,
+                   int64_t numOutTokens, bool paddedMode, const aclTensor *permuteTokensOut,
+                   const aclTensor *sortedIndicesOut)
 {
     const unsigned column = SYI_ACLNN_COLUMN, integers = SYI_ACLNN_INTEGERS;
     const struct syi_aclnn_rule rules[N_PERMUTE] = {
@@ -56,8 +54,6 @@ aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const 
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermute, permute)
-
 /* ---- Unpermute, and the gradient of permute ---------------------------------------------------------- */
 
 static const struct syi_aclnn_op unpermute = {"aclnnMoeTokenUnpermute", SYI_ACLNN_CALLS(moe_unpermute_ids),
@@ -75,12 +71,9 @@ static void plan_unpermute(aclOpExecutor *e, int64_t tokens)
     syi_aclnn_check_shape(e, OUT, e->n_tokens, e->view[ROWS].shape[1]);
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedTokens,
-                                                   const aclTensor *sortedIndices,
-                                                   const aclTensor *probsOptional, bool paddedMode,
-                                                   const aclIntArray *restoreShapeOptional,
-                                                   const aclTensor *out, uint64_t *workspaceSize,
-                                                   aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermute, unpermute, const aclTensor *permutedTokens,
+                   const aclTensor *sortedIndices, const aclTensor *probsOptional, bool paddedMode,
+                   const aclIntArray *restoreShapeOptional, const aclTensor *out)
 {
     const struct syi_aclnn_rule rules[N_UNPERMUTE] = {
         [ROWS] = {"permutedTokens", permutedTokens, 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
@@ -95,12 +88,8 @@ aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedToke
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermute, unpermute)
-
-aclnnStatus aclnnMoeTokenPermuteGradGetWorkspaceSize(const aclTensor *permutedOutputGrad,
-                                                     const aclTensor *sortedIndices, int64_t numTopk,
-                                                     bool paddedMode, aclTensor *out, uint64_t *workspaceSize,
-                                                     aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, permute_grad, const aclTensor *permutedOutputGrad,
+                   const aclTensor *sortedIndices, int64_t numTopk, bool paddedMode, aclTensor *out)
 {
     const struct syi_aclnn_rule rules[N_UNPERMUTE] = {
         [ROWS] = {"permutedOutputGrad", permutedOutputGrad, 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
@@ -120,8 +109,6 @@ aclnnStatus aclnnMoeTokenPermuteGradGetWorkspaceSize(const aclTensor *permutedOu
         plan_unpermute(e, n / numTopk);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermuteGrad, permute_grad)
 
 /* ---- The gradient of unpermute ----------------------------------------------------------------------- */
 
@@ -269,11 +256,10 @@ static void plan_grad(aclOpExecutor *e)
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, choices);
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
-    const aclTensor *permutedTokens, const aclTensor *unpermutedTokensGrad, const aclTensor *sortedIndices,
-    const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
-    aclTensor *permutedTokensGradOut, aclTensor *probsGradOut, uint64_t *workspaceSize,
-    aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteGrad, unpermute_grad, const aclTensor *permutedTokens,
+                   const aclTensor *unpermutedTokensGrad, const aclTensor *sortedIndices,
+                   const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
+                   aclTensor *permutedTokensGradOut, aclTensor *probsGradOut)
 {
     const unsigned forward = probsOptional != NULL ? 0u : (unsigned)SYI_ACLNN_OPTIONAL;
     const unsigned probs_out = output | SYI_ACLNN_BESIDE;
@@ -292,5 +278,3 @@ aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
         plan_grad(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermuteGrad, unpermute_grad)

@@ -70,11 +70,10 @@ static void plan(aclOpExecutor *e)
     syi_aclnn_check_shape(e, TOTALS, e->n_experts, -1);
 }
 
-aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
-    const aclTensor *tokens, const aclTensor *expertTokenNumPerRank, const aclTensor *perTokenScalesOptional,
-    int64_t expertTokenNumType, int64_t idxType, const aclTensor *permuteTokens,
-    const aclTensor *permutePerTokenScales, const aclTensor *permuteTokenIdx, const aclTensor *expertTokenNum,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeReRouting, op, const aclTensor *tokens, const aclTensor *expertTokenNumPerRank,
+                   const aclTensor *perTokenScalesOptional, int64_t expertTokenNumType, int64_t idxType,
+                   const aclTensor *permuteTokens, const aclTensor *permutePerTokenScales,
+                   const aclTensor *permuteTokenIdx, const aclTensor *expertTokenNum)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, integers = SYI_ACLNN_INTEGERS, f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
@@ -97,5 +96,3 @@ aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
         plan(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeReRouting, op)

@@ -55,12 +55,10 @@ static void plan(aclOpExecutor *e, int64_t k, int64_t beside)
         e->status = tiling;
 }
 
-aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTensor *biasOptional, int64_t k,
-                                               int64_t kGroup, int64_t groupCount, int64_t groupSelectMode,
-                                               int64_t renorm, int64_t normType, bool outFlag,
-                                               double routedScalingFactor, double eps, const aclTensor *yOut,
-                                               const aclTensor *expertIdxOut, const aclTensor *outOut,
-                                               uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeGatingTopK, gating, const aclTensor *x, const aclTensor *biasOptional, int64_t k,
+                   int64_t kGroup, int64_t groupCount, int64_t groupSelectMode, int64_t renorm,
+                   int64_t normType, bool outFlag, double routedScalingFactor, double eps,
+                   const aclTensor *yOut, const aclTensor *expertIdxOut, const aclTensor *outOut)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (outFlag ? 0u : (unsigned)SYI_ACLNN_IGNORED);
     const unsigned floats = SYI_ACLNN_FLOATS, f32 = SYI_ACLNN_F32;
@@ -94,14 +92,10 @@ aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTens
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-SYI_ACLNN_SECOND_PHASE(aclnnMoeGatingTopK, gating)
-
-aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, const aclTensor *finishedOptional,
-                                                        int64_t k, int64_t renorm,
-                                                        bool outputSoftmaxResultFlag, const aclTensor *yOut,
-                                                        const aclTensor *expertIdxOut,
-                                                        const aclTensor *softmaxResultOutOptional,
-                                                        uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeGatingTopKSoftmaxV2, softmax, const aclTensor *x,
+                   const aclTensor *finishedOptional, int64_t k, int64_t renorm, bool outputSoftmaxResultFlag,
+                   const aclTensor *yOut, const aclTensor *expertIdxOut,
+                   const aclTensor *softmaxResultOutOptional)
 {
     const bool all = outputSoftmaxResultFlag && renorm == 0;
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (all ? 0u : (unsigned)SYI_ACLNN_IGNORED);
@@ -121,5 +115,3 @@ aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, cons
     plan(e, k, e->view[LOGITS].shape[0]);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeGatingTopKSoftmaxV2, softmax)

@@ -152,11 +152,11 @@ static void need_kept(aclOpExecutor *e)
 static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_unpermute),
                                        run, .prepare = need_kept};
 
-aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
-    const aclTensor *permutedTokens, const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
-    const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
-    aclTensor *unpermutedTokens, aclTensor *outIndex, aclTensor *permuteTokenId, aclTensor *permuteProbs,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMap, op, const aclTensor *permutedTokens,
+                   const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
+                   const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
+                   aclTensor *unpermutedTokens, aclTensor *outIndex, aclTensor *permuteTokenId,
+                   aclTensor *permuteProbs)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL, kept = SYI_ACLNN_OUTPUT | optional;
     const unsigned i32 = SYI_ACLNN_I32, wide = optional | SYI_ACLNN_WIDENS;
@@ -191,5 +191,3 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
         syi_aclnn_check_shape(e, i, e->n_rows, -1);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermuteWithRoutingMap, op)

@@ -61,12 +61,11 @@ static void plan(aclOpExecutor *e, bool drop_and_pad)
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
-    const aclTensor *unpermutedTokensGrad, const aclTensor *outIndex, const aclTensor *permuteTokenId,
-    const aclTensor *routingMapOptional, const aclTensor *permutedTokensOptional,
-    const aclTensor *probsOptional, bool dropAndPad, const aclIntArray *restoreShapeOptional,
-    const aclTensor *permutedTokensGradOut, const aclTensor *probsGradOutOptional, uint64_t *workspaceSize,
-    aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMapGrad, op, const aclTensor *unpermutedTokensGrad,
+                   const aclTensor *outIndex, const aclTensor *permuteTokenId,
+                   const aclTensor *routingMapOptional, const aclTensor *permutedTokensOptional,
+                   const aclTensor *probsOptional, bool dropAndPad, const aclIntArray *restoreShapeOptional,
+                   const aclTensor *permutedTokensGradOut, const aclTensor *probsGradOutOptional)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL, out = SYI_ACLNN_OUTPUT, wide = optional | SYI_ACLNN_WIDENS;
     const unsigned probs_out = out | optional | SYI_ACLNN_BESIDE, i32 = SYI_ACLNN_I32;
@@ -93,5 +92,3 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
         plan(e, dropAndPad);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermuteWithRoutingMapGrad, op)

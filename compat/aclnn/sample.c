@@ -80,29 +80,22 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const aclTensor *l
     return syi_aclnn_end(e, workspaceSize, executor);
 }
 
-aclnnStatus aclnnTopKTopPSampleGetWorkspaceSize(const aclTensor *logits, const aclTensor *topK,
-                                                const aclTensor *topP, const aclTensor *q, double eps,
-                                                bool isNeedLogits, int64_t topKGuess,
-                                                const aclTensor *logitsSelectIdx,
-                                                const aclTensor *logitsTopKPSelect, uint64_t *workspaceSize,
-                                                aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnTopKTopPSample, op_v1, const aclTensor *logits, const aclTensor *topK,
+                   const aclTensor *topP, const aclTensor *q, double eps, bool isNeedLogits,
+                   int64_t topKGuess, const aclTensor *logitsSelectIdx, const aclTensor *logitsTopKPSelect)
 {
     return first_phase(&op_v1, logits, topK, topP, q, NULL, eps, isNeedLogits, topKGuess, 1024, true, false,
                        logitsSelectIdx, logitsTopKPSelect, NULL, NULL, workspaceSize, executor);
 }
 
-SYI_ACLNN_SECOND_PHASE(aclnnTopKTopPSample, op_v1)
-
-aclnnStatus aclnnTopKTopPSampleV2GetWorkspaceSize(
-    const aclTensor *logits, const aclTensor *topK, const aclTensor *topP, const aclTensor *q,
-    const aclTensor *minPs, double eps, bool isNeedLogits, int64_t topKGuess, int64_t ksMax,
-    bool inputIsLogits, bool isNeedSampleResult, const aclTensor *logitsSelectIdx,
-    const aclTensor *logitsTopKPSelect, const aclTensor *logitsIdx, const aclTensor *logitsSortMasked,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnTopKTopPSampleV2, op_v2, const aclTensor *logits, const aclTensor *topK,
+                   const aclTensor *topP, const aclTensor *q, const aclTensor *minPs, double eps,
+                   bool isNeedLogits, int64_t topKGuess, int64_t ksMax, bool inputIsLogits,
+                   bool isNeedSampleResult, const aclTensor *logitsSelectIdx,
+                   const aclTensor *logitsTopKPSelect, const aclTensor *logitsIdx,
+                   const aclTensor *logitsSortMasked)
 {
     return first_phase(&op_v2, logits, topK, topP, q, minPs, eps, isNeedLogits, topKGuess, ksMax,
                        inputIsLogits, isNeedSampleResult, logitsSelectIdx, logitsTopKPSelect, logitsIdx,
                        logitsSortMasked, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnTopKTopPSampleV2, op_v2)

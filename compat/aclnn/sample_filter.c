@@ -43,9 +43,8 @@ static void plan(aclOpExecutor *e)
     syi_aclnn_check_shape(e, OUT, batch, vocab);
 }
 
-aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const aclTensor *p,
-                                               const aclTensor *k, aclTensor *out, uint64_t *workspaceSize,
-                                               aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnApplyTopKTopP, op, const aclTensor *logits, const aclTensor *p, const aclTensor *k,
+                   aclTensor *out)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL | SYI_ACLNN_ANY_STRIDE;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
@@ -61,5 +60,3 @@ aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const ac
         plan(e);
     return syi_aclnn_end(e, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnApplyTopKTopP, op)

@@ -258,7 +258,7 @@ static aclnnStatus check_unspent(const char *call, const aclOpExecutor *e)
 
 aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
 {
-    const aclnnStatus st = check_unspent("aclSetAclOpExecutorRepeatable", executor);
+    const aclnnStatus st = check_unspent(__func__, executor);
     if (st == ACLNN_SUCCESS)
         executor->repeatable = true;
     return st;
@@ -266,7 +266,7 @@ aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
 
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
 {
-    const aclnnStatus st = check_unspent("aclDestroyAclOpExecutor", executor);
+    const aclnnStatus st = check_unspent(__func__, executor);
     if (st == ACLNN_SUCCESS)
         spend(executor);
     return st;
@@ -293,11 +293,11 @@ static aclnnStatus set_address(const char *call, aclOpExecutor *e, bool output, 
 aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
 {
     (void)tensor;
-    return set_address("aclSetInputTensorAddr", executor, false, index, addr);
+    return set_address(__func__, executor, false, index, addr);
 }
 
 aclnnStatus aclSetOutputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
 {
     (void)tensor;
-    return set_address("aclSetOutputTensorAddr", executor, true, index, addr);
+    return set_address(__func__, executor, true, index, addr);
 }

@@ -247,6 +247,7 @@ struct syi_aclnn_rule {
     uint64_t rank;
     size_t field; /* SYI_ACLNN_FIELD: the argument of the operator that it becomes; 0: none */
 };
+#define SYI_NAMED(tensor) #tensor, tensor /* the first two fields: a parameter of the vendor's function */
 #define SYI_ACLNN_FIELD(op, name) (offsetof(sy_##op##_args, name) + 1)
 
 /* Stores the first failure of a call, with its sentence after the function's name. */

@@ -75,11 +75,11 @@ SYI_ACLNN_OPERATOR(aclnnScatterPaKvCache, scatter, const aclTensor *key, aclTens
 {
     const unsigned dense = SYI_ACLNN_DENSE, out = SYI_ACLNN_DENSE | SYI_ACLNN_OUTPUT;
     const struct syi_aclnn_rule rules[N_SCATTER] = {
-        [KEY] = {"key", key, dense, MOVED, 0, 3, TO_SCATTER(src)},
-        [SLOTS] = {"slotMapping", slotMapping, 0, SYI_ACLNN_INTEGERS, 0, 1, TO_SCATTER(slots)},
-        [VALUE] = {"value", value, dense, 0, KEY + 1, 3, 0},
-        [KEY_CACHE] = {"keyCacheRef", keyCacheRef, out, 0, KEY + 1, 4, TO_SCATTER(cache)},
-        [VALUE_CACHE] = {"valueCacheRef", valueCacheRef, out, 0, KEY + 1, 4, 0},
+        [KEY] = {SYI_NAMED(key), dense, MOVED, 0, 3, TO_SCATTER(src)},
+        [SLOTS] = {SYI_NAMED(slotMapping), 0, SYI_ACLNN_INTEGERS, 0, 1, TO_SCATTER(slots)},
+        [VALUE] = {SYI_NAMED(value), dense, 0, KEY + 1, 3, 0},
+        [KEY_CACHE] = {SYI_NAMED(keyCacheRef), out, 0, KEY + 1, 4, TO_SCATTER(cache)},
+        [VALUE_CACHE] = {SYI_NAMED(valueCacheRef), out, 0, KEY + 1, 4, 0},
     };
     const char *unsupported = compressLensOptional != NULL               ? "compressLensOptional"
                               : compressSeqOffsetOptional != NULL        ? "compressSeqOffsetOptional"
@@ -161,13 +161,13 @@ SYI_ACLNN_OPERATOR(aclnnGatherPaKvCache, gather, const aclTensor *keyCache, cons
     const unsigned dense = SYI_ACLNN_DENSE, out = SYI_ACLNN_DENSE | SYI_ACLNN_OUTPUT;
     const unsigned optional = SYI_ACLNN_OPTIONAL, integers = SYI_ACLNN_INTEGERS;
     const struct syi_aclnn_rule rules[N_GATHER] = {
-        [FROM_KEYS] = {"keyCache", keyCache, dense, MOVED, 0, 4, TO_RAGGED(cache)},
-        [FROM_VALUES] = {"valueCache", valueCache, dense, 0, FROM_KEYS + 1, 4, 0},
-        [TABLE] = {"blockTables", blockTables, 0, integers, 0, 2, TO_RAGGED(block_table)},
-        [LENGTHS] = {"seqLens", seqLens, 0, integers, 0, 1, 0},
-        [OFFSETS] = {"seqOffsetOptional", seqOffsetOptional, optional, integers, 0, 1, 0},
-        [TO_KEYS] = {"keyRef", keyRef, out, 0, FROM_KEYS + 1, 3, TO_RAGGED(out)},
-        [TO_VALUES] = {"valueRef", valueRef, out, 0, FROM_KEYS + 1, 3, 0},
+        [FROM_KEYS] = {SYI_NAMED(keyCache), dense, MOVED, 0, 4, TO_RAGGED(cache)},
+        [FROM_VALUES] = {SYI_NAMED(valueCache), dense, 0, FROM_KEYS + 1, 4, 0},
+        [TABLE] = {SYI_NAMED(blockTables), 0, integers, 0, 2, TO_RAGGED(block_table)},
+        [LENGTHS] = {SYI_NAMED(seqLens), 0, integers, 0, 1, 0},
+        [OFFSETS] = {SYI_NAMED(seqOffsetOptional), optional, integers, 0, 1, 0},
+        [TO_KEYS] = {SYI_NAMED(keyRef), out, 0, FROM_KEYS + 1, 3, TO_RAGGED(out)},
+        [TO_VALUES] = {SYI_NAMED(valueRef), out, 0, FROM_KEYS + 1, 3, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&gather, rules, N_GATHER, workspaceSize, executor);
     if (check_planes(e, rules, cacheMode, (int[]){TO_KEYS, FROM_KEYS, TO_VALUES, FROM_VALUES}))

@@ -21,8 +21,8 @@ SYI_ACLNN_OPERATOR(aclnnMoeComputeExpertTokens, op, const aclTensor *sortedExper
                    const aclTensor *out)
 {
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [SORTED] = {"sortedExperts", sortedExperts, SYI_ACLNN_COLUMN, SYI_ACLNN_I32, 0, 2, 0},
-        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, SYI_ACLNN_I32, 0, 1, 0},
+        [SORTED] = {SYI_NAMED(sortedExperts), SYI_ACLNN_COLUMN, SYI_ACLNN_I32, 0, 2, 0},
+        [OUT] = {SYI_NAMED(out), SYI_ACLNN_OUTPUT, SYI_ACLNN_I32, 0, 1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     const bool good = syi_aclnn_check_tensors(e, rules), countable = numExperts >= 1 && numExperts < 16777215;

@@ -65,14 +65,14 @@ SYI_ACLNN_OPERATOR(aclnnMoeFinalizeRoutingV2, op, const aclTensor *expandedX, co
     const unsigned experts = biasOptional != NULL ? 0u : (unsigned)SYI_ACLNN_IGNORED;
     const unsigned dense = padded ? (unsigned)SYI_ACLNN_DENSE : 0u;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [ROWS] = {"expandedX", expandedX, dense, SYI_ACLNN_FLOATS, 0, padded ? 3 : 2, 0},
-        [PLACES] = {"expandedRowIdx", expandedRowIdx, 0, i32, 0, 1, TO(sorted_indices)},
-        [X1] = {"x1Optional", x1Optional, optional, 0, ROWS + 1, 2, TO(residual)},
-        [X2] = {"x2Optional", x2Optional, optional, 0, ROWS + 1, 2, TO(shared)},
-        [BIAS] = {"biasOptional", biasOptional, optional, 0, ROWS + 1, 2, TO(bias)},
-        [SCALES] = {"scalesOptional", scalesOptional, optional, SYI_ACLNN_FLOATS, 0, 2, TO(probs)},
-        [EXPERTS] = {"expertIdxOptional", expertIdxOptional, experts, i32, 0, 2, TO(bias_ids)},
-        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, 0, ROWS + 1, 2, TO(tokens)},
+        [ROWS] = {SYI_NAMED(expandedX), dense, SYI_ACLNN_FLOATS, 0, padded ? 3 : 2, 0},
+        [PLACES] = {SYI_NAMED(expandedRowIdx), 0, i32, 0, 1, TO(sorted_indices)},
+        [X1] = {SYI_NAMED(x1Optional), optional, 0, ROWS + 1, 2, TO(residual)},
+        [X2] = {SYI_NAMED(x2Optional), optional, 0, ROWS + 1, 2, TO(shared)},
+        [BIAS] = {SYI_NAMED(biasOptional), optional, 0, ROWS + 1, 2, TO(bias)},
+        [SCALES] = {SYI_NAMED(scalesOptional), optional, SYI_ACLNN_FLOATS, 0, 2, TO(probs)},
+        [EXPERTS] = {SYI_NAMED(expertIdxOptional), experts, i32, 0, 2, TO(bias_ids)},
+        [OUT] = {SYI_NAMED(out), SYI_ACLNN_OUTPUT, 0, ROWS + 1, 2, TO(tokens)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (syi_aclnn_check_tensors(e, rules))

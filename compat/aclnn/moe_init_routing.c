@@ -116,14 +116,14 @@ SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV2, op, const aclTensor *x, const aclTenso
     const unsigned out = SYI_ACLNN_OUTPUT, ignored = SYI_ACLNN_IGNORED, i32 = SYI_ACLNN_I32;
     const unsigned expanded = out | (padded ? (unsigned)SYI_ACLNN_DENSE : 0u);
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [X] = {"x", x, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
-        [IDS] = {"expertIdx", expertIdx, 0, i32, 0, 2, 0},
-        [EXPANDED] = {"expandedXOut", expandedXOut, expanded, 0, X + 1, padded ? 3 : 2, 0},
-        [ROWS] = {"expandedRowIdxOut", expandedRowIdxOut, out, i32, 0, 1, 0},
-        [COUNTS] = {"expertTokensCountOrCumsumOutOptional", expertTokensCountOrCumsumOutOptional,
-                    out | (counted ? 0u : ignored), i32, 0, 1, 0},
-        [BEFORE] = {"expertTokensBeforeCapacityOutOptional", expertTokensBeforeCapacityOutOptional,
-                    out | (before ? 0u : ignored), i32, 0, 1, 0},
+        [X] = {SYI_NAMED(x), 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
+        [IDS] = {SYI_NAMED(expertIdx), 0, i32, 0, 2, 0},
+        [EXPANDED] = {SYI_NAMED(expandedXOut), expanded, 0, X + 1, padded ? 3 : 2, 0},
+        [ROWS] = {SYI_NAMED(expandedRowIdxOut), out, i32, 0, 1, 0},
+        [COUNTS] = {SYI_NAMED(expertTokensCountOrCumsumOutOptional), out | (counted ? 0u : ignored), i32, 0,
+                    1, 0},
+        [BEFORE] = {SYI_NAMED(expertTokensBeforeCapacityOutOptional), out | (before ? 0u : ignored), i32, 0,
+                    1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))

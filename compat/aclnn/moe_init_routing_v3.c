@@ -119,15 +119,15 @@ SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV3, op, const aclTensor *x, const aclTenso
     const bool pairs = expertTokensNumType == 2;
     const bool scales = scaleOptional != NULL || expandedScaleOut == NULL;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [X] = {"x", x, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
-        [IDS] = {"expertIdx", expertIdx, 0, i32, 0, 2, 0},
-        [SCALE] = {"scaleOptional", scaleOptional, SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
-        [EXPANDED] = {"expandedXOut", expandedXOut, out, 0, X + 1, 2, 0},
-        [ROWS] = {"expandedRowIdxOut", expandedRowIdxOut, out, i32, 0, 1, 0},
-        [COUNTS] = {"expertTokensCountOrCumsumOut", expertTokensCountOrCumsumOut, out,
-                    SYI_ACLNN_BIT(ACL_INT64), 0, pairs ? 2 : 1, 0},
-        [SCALES_OUT] = {"expandedScaleOut", expandedScaleOut,
-                        out | (scales ? 0u : (unsigned)SYI_ACLNN_IGNORED), f32, 0, 1, 0},
+        [X] = {SYI_NAMED(x), 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
+        [IDS] = {SYI_NAMED(expertIdx), 0, i32, 0, 2, 0},
+        [SCALE] = {SYI_NAMED(scaleOptional), SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
+        [EXPANDED] = {SYI_NAMED(expandedXOut), out, 0, X + 1, 2, 0},
+        [ROWS] = {SYI_NAMED(expandedRowIdxOut), out, i32, 0, 1, 0},
+        [COUNTS] = {SYI_NAMED(expertTokensCountOrCumsumOut), out, SYI_ACLNN_BIT(ACL_INT64), 0, pairs ? 2 : 1,
+                    0},
+        [SCALES_OUT] = {SYI_NAMED(expandedScaleOut), out | (scales ? 0u : (unsigned)SYI_ACLNN_IGNORED), f32,
+                        0, 1, 0},
     };
     (void)offsetOptional; /* of quantisation */
     (void)expertCapacity; /* of dropPadMode 1 */

@@ -15,13 +15,13 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMap, op, const aclTensor *toke
 {
     const unsigned out = SYI_ACLNN_OUTPUT, optional = SYI_ACLNN_OPTIONAL, wide = optional | SYI_ACLNN_WIDENS;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [TOKENS] = {"tokens", tokens, 0, SYI_ACLNN_FLOATS, 0, 2, TO(tokens)},
-        [MAP] = {"routingMap", routingMap, 0, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
-        [PROBS] = {"probsOptional", probsOptional, wide, 0, TOKENS + 1, 2, TO(probs)},
-        [PERMUTED] = {"permuteTokensOut", permuteTokensOut, out, 0, TOKENS + 1, 2, TO(permuted_tokens)},
-        [PERMUTED_PROBS] = {"permuteProbsOutOptional", permuteProbsOutOptional, out | optional, 0, PROBS + 1,
-                            1, TO(permuted_probs)},
-        [INDICES] = {"sortedIndicesOut", sortedIndicesOut, out, SYI_ACLNN_I32, 0, 1, TO(sorted_indices)},
+        [TOKENS] = {SYI_NAMED(tokens), 0, SYI_ACLNN_FLOATS, 0, 2, TO(tokens)},
+        [MAP] = {SYI_NAMED(routingMap), 0, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
+        [PROBS] = {SYI_NAMED(probsOptional), wide, 0, TOKENS + 1, 2, TO(probs)},
+        [PERMUTED] = {SYI_NAMED(permuteTokensOut), out, 0, TOKENS + 1, 2, TO(permuted_tokens)},
+        [PERMUTED_PROBS] = {SYI_NAMED(permuteProbsOutOptional), out | optional, 0, PROBS + 1, 1,
+                            TO(permuted_probs)},
+        [INDICES] = {SYI_NAMED(sortedIndicesOut), out, SYI_ACLNN_I32, 0, 1, TO(sorted_indices)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if ((probsOptional != NULL) != (permuteProbsOutOptional != NULL))

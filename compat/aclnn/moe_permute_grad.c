@@ -36,15 +36,15 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMapGrad, op, const aclTensor *
     const unsigned out = SYI_ACLNN_OUTPUT, optional = SYI_ACLNN_OPTIONAL, wide = optional | SYI_ACLNN_WIDENS;
     const unsigned probs_out = out | optional | SYI_ACLNN_BESIDE;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [GRAD_PERMUTED] = {"permutedTokenOutputGrad", permutedTokenOutputGrad, 0, SYI_ACLNN_FLOATS, 0, 2,
+        [GRAD_PERMUTED] = {SYI_NAMED(permutedTokenOutputGrad), 0, SYI_ACLNN_FLOATS, 0, 2,
                            TO(grad_permuted_tokens)},
-        [GRAD_PERMUTED_PROBS] = {"permutedProbsOutputGradOptional", permutedProbsOutputGradOptional, wide, 0,
-                                 GRAD_PERMUTED + 1, 1, TO(grad_permuted_probs)},
-        [INDICES] = {"sortedIndices", sortedIndices, 0, SYI_ACLNN_I32, 0, 1, TO(sorted_indices)},
-        [MAP] = {"routingMapOptional", routingMapOptional, optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
-        [GRAD_TOKENS] = {"tokensGradOut", tokensGradOut, out, 0, GRAD_PERMUTED + 1, 2, TO(grad_tokens)},
-        [GRAD_PROBS] = {"probsGradOutOptional", probsGradOutOptional, probs_out, 0, GRAD_PERMUTED_PROBS + 1,
-                        2, TO(grad_probs)},
+        [GRAD_PERMUTED_PROBS] = {SYI_NAMED(permutedProbsOutputGradOptional), wide, 0, GRAD_PERMUTED + 1, 1,
+                                 TO(grad_permuted_probs)},
+        [INDICES] = {SYI_NAMED(sortedIndices), 0, SYI_ACLNN_I32, 0, 1, TO(sorted_indices)},
+        [MAP] = {SYI_NAMED(routingMapOptional), optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
+        [GRAD_TOKENS] = {SYI_NAMED(tokensGradOut), out, 0, GRAD_PERMUTED + 1, 2, TO(grad_tokens)},
+        [GRAD_PROBS] = {SYI_NAMED(probsGradOutOptional), probs_out, 0, GRAD_PERMUTED_PROBS + 1, 2,
+                        TO(grad_probs)},
     };
     if (numExperts <= 0 || tokensNum <= 0) /* the vendor checks these first */
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,

@@ -35,11 +35,10 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermute, permute, const aclTensor *tokens, const
 {
     const unsigned column = SYI_ACLNN_COLUMN, integers = SYI_ACLNN_INTEGERS;
     const struct syi_aclnn_rule rules[N_PERMUTE] = {
-        [TOKENS] = {"tokens", tokens, 0, floats, 0, 2, TO_PERMUTE(tokens)},
-        [IDS] = {"indices", indices, column, integers, 0, 2, TO_PERMUTE(ids)},
-        [PERMUTED] = {"permuteTokensOut", permuteTokensOut, output, 0, TOKENS + 1, 2,
-                      TO_PERMUTE(permuted_tokens)},
-        [INDICES] = {"sortedIndicesOut", sortedIndicesOut, output, i32, 0, 1, TO_PERMUTE(sorted_indices)},
+        [TOKENS] = {SYI_NAMED(tokens), 0, floats, 0, 2, TO_PERMUTE(tokens)},
+        [IDS] = {SYI_NAMED(indices), column, integers, 0, 2, TO_PERMUTE(ids)},
+        [PERMUTED] = {SYI_NAMED(permuteTokensOut), output, 0, TOKENS + 1, 2, TO_PERMUTE(permuted_tokens)},
+        [INDICES] = {SYI_NAMED(sortedIndicesOut), output, i32, 0, 1, TO_PERMUTE(sorted_indices)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&permute, rules, N_PERMUTE, workspaceSize, executor);
     if (!check_tensors(e, rules, paddedMode))
@@ -76,10 +75,10 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermute, unpermute, const aclTensor *permutedT
                    const aclIntArray *restoreShapeOptional, const aclTensor *out)
 {
     const struct syi_aclnn_rule rules[N_UNPERMUTE] = {
-        [ROWS] = {"permutedTokens", permutedTokens, 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
-        [SORTED] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
-        [PROBS] = {"probsOptional", probsOptional, SYI_ACLNN_OPTIONAL, floats, 0, 2, TO_UNPERMUTE(probs)},
-        [OUT] = {"out", out, output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
+        [ROWS] = {SYI_NAMED(permutedTokens), 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
+        [SORTED] = {SYI_NAMED(sortedIndices), 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
+        [PROBS] = {SYI_NAMED(probsOptional), SYI_ACLNN_OPTIONAL, floats, 0, 2, TO_UNPERMUTE(probs)},
+        [OUT] = {SYI_NAMED(out), output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
     };
     (void)restoreShapeOptional; /* of the padded mode */
     aclOpExecutor *e = syi_aclnn_begin(&unpermute, rules, N_UNPERMUTE, workspaceSize, executor);
@@ -92,10 +91,10 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, permute_grad, const aclTensor *perm
                    const aclTensor *sortedIndices, int64_t numTopk, bool paddedMode, aclTensor *out)
 {
     const struct syi_aclnn_rule rules[N_UNPERMUTE] = {
-        [ROWS] = {"permutedOutputGrad", permutedOutputGrad, 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
-        [SORTED] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
+        [ROWS] = {SYI_NAMED(permutedOutputGrad), 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
+        [SORTED] = {SYI_NAMED(sortedIndices), 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
         [PROBS] = {"probs", NULL, SYI_ACLNN_IGNORED, 0, 0, 2, 0},
-        [OUT] = {"out", out, output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
+        [OUT] = {SYI_NAMED(out), output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&permute_grad, rules, N_UNPERMUTE, workspaceSize, executor);
     if (!check_tensors(e, rules, paddedMode))
@@ -264,13 +263,12 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteGrad, unpermute_grad, const aclTensor *
     const unsigned forward = probsOptional != NULL ? 0u : (unsigned)SYI_ACLNN_OPTIONAL;
     const unsigned probs_out = output | SYI_ACLNN_BESIDE;
     const struct syi_aclnn_rule rules[N_GRAD] = {
-        [FORWARD] = {"permutedTokens", permutedTokens, forward, 0, GRAD + 1, 2, 0},
-        [GRAD] = {"unpermutedTokensGrad", unpermutedTokensGrad, 0, floats, 0, 2, 0},
-        [PLACES] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, 0},
-        [WEIGHTS] = {"probsOptional", probsOptional, SYI_ACLNN_OPTIONAL | SYI_ACLNN_WIDENS, 0, GRAD + 1, 2,
-                     0},
-        [GRAD_ROWS] = {"permutedTokensGradOut", permutedTokensGradOut, output, 0, GRAD + 1, 2, 0},
-        [GRAD_PROBS] = {"probsGradOut", probsGradOut, probs_out, 0, WEIGHTS + 1, 2, 0},
+        [FORWARD] = {SYI_NAMED(permutedTokens), forward, 0, GRAD + 1, 2, 0},
+        [GRAD] = {SYI_NAMED(unpermutedTokensGrad), 0, floats, 0, 2, 0},
+        [PLACES] = {SYI_NAMED(sortedIndices), 0, i32, 0, 1, 0},
+        [WEIGHTS] = {SYI_NAMED(probsOptional), SYI_ACLNN_OPTIONAL | SYI_ACLNN_WIDENS, 0, GRAD + 1, 2, 0},
+        [GRAD_ROWS] = {SYI_NAMED(permutedTokensGradOut), output, 0, GRAD + 1, 2, 0},
+        [GRAD_PROBS] = {SYI_NAMED(probsGradOut), probs_out, 0, WEIGHTS + 1, 2, 0},
     };
     (void)restoreShapeOptional; /* of the padded mode */
     aclOpExecutor *e = syi_aclnn_begin(&unpermute_grad, rules, N_GRAD, workspaceSize, executor);

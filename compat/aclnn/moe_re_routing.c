@@ -77,14 +77,13 @@ SYI_ACLNN_OPERATOR(aclnnMoeReRouting, op, const aclTensor *tokens, const aclTens
 {
     const unsigned out = SYI_ACLNN_OUTPUT, integers = SYI_ACLNN_INTEGERS, f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [TOKENS] = {"tokens", tokens, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
-        [COUNTS] = {"expertTokenNumPerRank", expertTokenNumPerRank, 0, integers, 0, 2, 0},
-        [SCALES] = {"perTokenScalesOptional", perTokenScalesOptional, SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
-        [PERMUTED] = {"permuteTokens", permuteTokens, out, 0, TOKENS + 1, 2, 0},
-        [PERMUTED_SCALES] = {"permutePerTokenScales", permutePerTokenScales, out | SYI_ACLNN_BESIDE, 0,
-                             SCALES + 1, 1, 0},
-        [SOURCE] = {"permuteTokenIdx", permuteTokenIdx, out, SYI_ACLNN_I32, 0, 1, 0},
-        [TOTALS] = {"expertTokenNum", expertTokenNum, out, 0, COUNTS + 1, 1, 0},
+        [TOKENS] = {SYI_NAMED(tokens), 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
+        [COUNTS] = {SYI_NAMED(expertTokenNumPerRank), 0, integers, 0, 2, 0},
+        [SCALES] = {SYI_NAMED(perTokenScalesOptional), SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
+        [PERMUTED] = {SYI_NAMED(permuteTokens), out, 0, TOKENS + 1, 2, 0},
+        [PERMUTED_SCALES] = {SYI_NAMED(permutePerTokenScales), out | SYI_ACLNN_BESIDE, 0, SCALES + 1, 1, 0},
+        [SOURCE] = {SYI_NAMED(permuteTokenIdx), out, SYI_ACLNN_I32, 0, 1, 0},
+        [TOTALS] = {SYI_NAMED(expertTokenNum), out, 0, COUNTS + 1, 1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     const bool good = syi_aclnn_check_tensors(e, rules);

@@ -63,11 +63,11 @@ SYI_ACLNN_OPERATOR(aclnnMoeGatingTopK, gating, const aclTensor *x, const aclTens
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (outFlag ? 0u : (unsigned)SYI_ACLNN_IGNORED);
     const unsigned floats = SYI_ACLNN_FLOATS, f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [LOGITS] = {"x", x, 0, floats, 0, 2, TO(logits)},
-        [BESIDE] = {"biasOptional", biasOptional, SYI_ACLNN_OPTIONAL, floats, 0, 1, 0},
-        [WEIGHTS] = {"yOut", yOut, out, 0, LOGITS + 1, 2, TO(weights)},
-        [IDS] = {"expertIdxOut", expertIdxOut, out, SYI_ACLNN_I32, 0, 2, TO(ids)},
-        [SCORES] = {"outOut", outOut, scores, f32, 0, 2, TO(scores)},
+        [LOGITS] = {SYI_NAMED(x), 0, floats, 0, 2, TO(logits)},
+        [BESIDE] = {SYI_NAMED(biasOptional), SYI_ACLNN_OPTIONAL, floats, 0, 1, 0},
+        [WEIGHTS] = {SYI_NAMED(yOut), out, 0, LOGITS + 1, 2, TO(weights)},
+        [IDS] = {SYI_NAMED(expertIdxOut), out, SYI_ACLNN_I32, 0, 2, TO(ids)},
+        [SCORES] = {SYI_NAMED(outOut), scores, f32, 0, 2, TO(scores)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&gating, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))
@@ -101,11 +101,11 @@ SYI_ACLNN_OPERATOR(aclnnMoeGatingTopKSoftmaxV2, softmax, const aclTensor *x,
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (all ? 0u : (unsigned)SYI_ACLNN_IGNORED);
     const unsigned flag = SYI_ACLNN_BIT(ACL_BOOL), f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [LOGITS] = {"x", x, 0, SYI_ACLNN_FLOATS, 0, 2, TO(logits)},
-        [BESIDE] = {"finishedOptional", finishedOptional, SYI_ACLNN_OPTIONAL, flag, 0, 1, 0},
-        [WEIGHTS] = {"yOut", yOut, out, 0, LOGITS + 1, 2, TO(weights)},
-        [IDS] = {"expertIdxOut", expertIdxOut, out, SYI_ACLNN_I32, 0, 2, TO(ids)},
-        [SCORES] = {"softmaxResultOutOptional", softmaxResultOutOptional, scores, f32, 0, 2, TO(scores)},
+        [LOGITS] = {SYI_NAMED(x), 0, SYI_ACLNN_FLOATS, 0, 2, TO(logits)},
+        [BESIDE] = {SYI_NAMED(finishedOptional), SYI_ACLNN_OPTIONAL, flag, 0, 1, 0},
+        [WEIGHTS] = {SYI_NAMED(yOut), out, 0, LOGITS + 1, 2, TO(weights)},
+        [IDS] = {SYI_NAMED(expertIdxOut), out, SYI_ACLNN_I32, 0, 2, TO(ids)},
+        [SCORES] = {SYI_NAMED(softmaxResultOutOptional), scores, f32, 0, 2, TO(scores)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&softmax, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))

@@ -161,14 +161,14 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMap, op, const aclTensor *pe
     const unsigned optional = SYI_ACLNN_OPTIONAL, kept = SYI_ACLNN_OUTPUT | optional;
     const unsigned i32 = SYI_ACLNN_I32, wide = optional | SYI_ACLNN_WIDENS;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [PERMUTED] = {"permutedTokens", permutedTokens, 0, SYI_ACLNN_FLOATS, 0, 2, TO(permuted_tokens)},
-        [INDICES] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, TO(sorted_indices)},
-        [MAP] = {"routingMapOptional", routingMapOptional, optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
-        [PROBS] = {"probsOptional", probsOptional, wide, 0, PERMUTED + 1, 2, TO(probs)},
-        [TOKENS] = {"unpermutedTokens", unpermutedTokens, SYI_ACLNN_OUTPUT, 0, PERMUTED + 1, 2, TO(tokens)},
-        [OUT_INDEX] = {"outIndex", outIndex, kept, i32, 0, 1, 0},
-        [TOKEN_ID] = {"permuteTokenId", permuteTokenId, kept, i32, 0, 1, 0},
-        [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept | SYI_ACLNN_BESIDE, 0, PROBS + 1, 1, 0},
+        [PERMUTED] = {SYI_NAMED(permutedTokens), 0, SYI_ACLNN_FLOATS, 0, 2, TO(permuted_tokens)},
+        [INDICES] = {SYI_NAMED(sortedIndices), 0, i32, 0, 1, TO(sorted_indices)},
+        [MAP] = {SYI_NAMED(routingMapOptional), optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
+        [PROBS] = {SYI_NAMED(probsOptional), wide, 0, PERMUTED + 1, 2, TO(probs)},
+        [TOKENS] = {SYI_NAMED(unpermutedTokens), SYI_ACLNN_OUTPUT, 0, PERMUTED + 1, 2, TO(tokens)},
+        [OUT_INDEX] = {SYI_NAMED(outIndex), kept, i32, 0, 1, 0},
+        [TOKEN_ID] = {SYI_NAMED(permuteTokenId), kept, i32, 0, 1, 0},
+        [PERMUTED_PROBS] = {SYI_NAMED(permuteProbs), kept | SYI_ACLNN_BESIDE, 0, PROBS + 1, 1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (probsOptional == NULL && restoreShapeOptional == NULL)

@@ -44,15 +44,15 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const aclTensor *l
     const unsigned f32 = SYI_ACLNN_F32, i64 = SYI_ACLNN_BIT(ACL_INT64);
     const unsigned floats = op == &op_v2 ? SYI_ACLNN_FLOATS : SYI_ACLNN_FLOATS & ~f32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [LOGITS] = {"logits", logits, 0, floats, 0, 2, TO(logits)},
-        [TOP_K] = {"topK", topK, row, SYI_ACLNN_I32, 0, 1, TO(top_k)},
-        [TOP_P] = {"topP", topP, row, 0, LOGITS + 1, 1, TO(top_p)},
-        [Q] = {"q", q, optional, f32, 0, 2, TO(q)},
-        [MIN_P] = {"minPs", minPs, row | optional, 0, LOGITS + 1, 1, TO(min_p)},
-        [TOKEN] = {"logitsSelectIdx", logitsSelectIdx, token, i64, 0, 1, TO(token)},
-        [MASKED] = {"logitsTopKPSelect", logitsTopKPSelect, masked, f32, 0, 2, TO(masked_logits)},
-        [LIST_TOKEN] = {"logitsIdx", logitsIdx, lists, i64, 0, 2, TO(list_token)},
-        [LIST_PROB] = {"logitsSortMasked", logitsSortMasked, lists, f32, 0, 2, TO(list_prob)},
+        [LOGITS] = {SYI_NAMED(logits), 0, floats, 0, 2, TO(logits)},
+        [TOP_K] = {SYI_NAMED(topK), row, SYI_ACLNN_I32, 0, 1, TO(top_k)},
+        [TOP_P] = {SYI_NAMED(topP), row, 0, LOGITS + 1, 1, TO(top_p)},
+        [Q] = {SYI_NAMED(q), optional, f32, 0, 2, TO(q)},
+        [MIN_P] = {SYI_NAMED(minPs), row | optional, 0, LOGITS + 1, 1, TO(min_p)},
+        [TOKEN] = {SYI_NAMED(logitsSelectIdx), token, i64, 0, 1, TO(token)},
+        [MASKED] = {SYI_NAMED(logitsTopKPSelect), masked, f32, 0, 2, TO(masked_logits)},
+        [LIST_TOKEN] = {SYI_NAMED(logitsIdx), lists, i64, 0, 2, TO(list_token)},
+        [LIST_PROB] = {SYI_NAMED(logitsSortMasked), lists, f32, 0, 2, TO(list_prob)},
     };
     aclOpExecutor *e = syi_aclnn_begin(op, rules, N_TENSORS, workspaceSize, executor);
     syi_aclnn_check_types(e, rules);

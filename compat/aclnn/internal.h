@@ -47,6 +47,9 @@ struct aclIntArray {
 #endif
 aclnnStatus syi_aclnn_fail(aclnnStatus status, const char *format, ...) SYI_ACLNN_PRINTF_AT(2);
 
+/* That of the last failure of this thread. */
+aclnnStatus syi_aclnn_last_status(void);
+
 /* The same for a runtime call, which has ACL_ERROR_ codes. */
 aclError syi_aclnn_fail_rt(aclError error, const char *call, const char *what);
 
@@ -128,7 +131,9 @@ struct syi_aclnn_op {
 struct aclOpExecutor {
     const struct syi_aclnn_op *op;
     aclnnStatus
-        status;  /* of the first phase: that of the first check that failed, the later ones do nothing */
+        status; /* of the first phase: that of the first check that failed, the later ones do nothing */
+    uint64_t *size_result; /* of the first phase: where it stores its results */
+    aclOpExecutor **executor_result;
     sy_ctx *ctx; /* one per executor: executors on two threads share nothing */
     bool repeatable;
     int n_views;
@@ -164,7 +169,7 @@ struct aclOpExecutor {
 aclOpExecutor *syi_aclnn_begin(const struct syi_aclnn_op *op, const struct syi_aclnn_rule *rules, int n,
                                uint64_t *workspace_size, aclOpExecutor **executor);
 /* Ends the first phase: the check of overlap, the workspace and the executor, which is freed where a check has failed. */
-aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus syi_aclnn_end(aclOpExecutor *e);
 /* The query of op->calls with `args`; records the scratch that it needs. */
 sy_query syi_aclnn_query(aclOpExecutor *e);
 /* The same of an operator that `run` calls besides. */

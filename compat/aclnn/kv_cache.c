@@ -90,7 +90,7 @@ SYI_ACLNN_OPERATOR(aclnnScatterPaKvCache, scatter, const aclTensor *key, aclTens
                                                                          : NULL;
     aclOpExecutor *e = syi_aclnn_begin(&scatter, rules, N_SCATTER, workspaceSize, executor);
     if (!check_planes(e, rules, cacheModeOptional, (int[]){KEY, KEY_CACHE, VALUE, VALUE_CACHE}))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     if (unsupported != NULL)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
                          "%s is given, which is not supported here, want the default", unsupported);
@@ -100,7 +100,7 @@ SYI_ACLNN_OPERATOR(aclnnScatterPaKvCache, scatter, const aclTensor *key, aclTens
     e->args.kv_scatter.plane_bytes = sizeof e->plane;
     e->args.kv_scatter.layout = in_pieces(cacheModeOptional) ? SY_KV_HND : SY_KV_NHD;
     (void)syi_aclnn_query(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
 
 /* ---- Gather ------------------------------------------------------------------------------------------ */
@@ -172,5 +172,5 @@ SYI_ACLNN_OPERATOR(aclnnGatherPaKvCache, gather, const aclTensor *keyCache, cons
     aclOpExecutor *e = syi_aclnn_begin(&gather, rules, N_GATHER, workspaceSize, executor);
     if (check_planes(e, rules, cacheMode, (int[]){TO_KEYS, FROM_KEYS, TO_VALUES, FROM_VALUES}))
         plan_gather(e, in_pieces(cacheMode), isSeqLensCumsum);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

@@ -28,7 +28,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeComputeExpertTokens, op, const aclTensor *sortedExper
     const bool good = syi_aclnn_check_tensors(e, rules), countable = numExperts >= 1 && numExperts < 16777215;
     syi_aclnn_want(e, countable, ACLNN_ERR_PARAM_INVALID, "numExperts", numExperts, "1 to 16777214");
     if (!good || !countable)
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     const int64_t n = e->view[SORTED].shape[0];
     const DLTensor *no_elements = syi_aclnn_list(e, NO_ELEMENTS, SY_I32, n, 0);
     e->n_experts = numExperts;
@@ -42,5 +42,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeComputeExpertTokens, op, const aclTensor *sortedExper
                                   .allow_missing = true};
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, OUT, numExperts, -1);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

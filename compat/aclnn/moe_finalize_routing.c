@@ -77,5 +77,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeFinalizeRoutingV2, op, const aclTensor *expandedX, co
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (syi_aclnn_check_tensors(e, rules))
         plan(e, dropPadMode);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

@@ -127,7 +127,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV2, op, const aclTensor *x, const aclTenso
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     e->n_tokens = e->view[X].shape[0];
     e->n_experts = expertNumOptional;
     e->number[CAPACITY] = padded ? expertCapacityOptional : 0;
@@ -135,5 +135,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV2, op, const aclTensor *x, const aclTenso
     check_values(e, activeNumOptional, expertCapacityOptional, expertNumOptional, dropPadModeOptional,
                  expertTokensCountOrCumsumFlagOptional);
     plan(e, activeNumOptional);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

@@ -136,7 +136,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV3, op, const aclTensor *x, const aclTenso
     const int64_t first = ranged ? range->value[0] : 0, end = ranged ? range->value[1] : expertNum;
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     e->n_tokens = e->view[X].shape[0];
     e->n_rows = e->view[IDS].shape[0] * e->view[IDS].shape[1];
     e->n_experts = first >= 0 && end >= first ? end - first : -1;
@@ -157,5 +157,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV3, op, const aclTensor *x, const aclTenso
     want(e, e->n_experts >= 0 && end <= expertNum && (range == NULL || ranged || range->size == 0),
          "activeExpertRangeOptional", first, "a first and an end from 0 to expertNum");
     plan(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

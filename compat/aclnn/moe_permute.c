@@ -30,7 +30,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMap, op, const aclTensor *toke
                          "permuteProbsOutOptional or none",
                          probsOptional != NULL ? "permuteProbsOutOptional" : "probsOptional");
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     e->args.permute.num_out_tokens = numOutTokens;
     e->args.permute.drop_and_pad = dropAndPad;
     e->n_rows = syi_aclnn_query(e).rows;
@@ -40,5 +40,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMap, op, const aclTensor *toke
     syi_aclnn_check_shape(e, PERMUTED, e->n_rows, e->view[TOKENS].shape[1]);
     syi_aclnn_check_shape(e, PERMUTED_PROBS, e->n_rows, -1);
     syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

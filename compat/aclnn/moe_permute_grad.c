@@ -56,10 +56,10 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMapGrad, op, const aclTensor *
                          "routingMapOptional is null beside permutedProbsOutputGradOptional, want the "
                          "experts of each token");
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     if (is_empty(e)) {
         e->view[GRAD_PROBS].taken = false;
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     }
     e->n_tokens = tokensNum;
     e->n_experts = numExperts;
@@ -71,5 +71,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMapGrad, op, const aclTensor *
     syi_aclnn_check_limits(e, dropAndPad);
     check_output(e, GRAD_TOKENS, e->view[GRAD_PERMUTED].shape[1]);
     check_output(e, GRAD_PROBS, numExperts);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

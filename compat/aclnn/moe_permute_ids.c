@@ -42,7 +42,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermute, permute, const aclTensor *tokens, const
     };
     aclOpExecutor *e = syi_aclnn_begin(&permute, rules, N_PERMUTE, workspaceSize, executor);
     if (!check_tensors(e, rules, paddedMode))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     e->args.permute_ids.num_out_tokens = numOutTokens;
     const sy_query query = syi_aclnn_query(e);
     e->n_tokens = e->view[IDS].shape[0];
@@ -50,7 +50,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermute, permute, const aclTensor *tokens, const
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
     syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
 
 /* ---- Unpermute, and the gradient of permute ---------------------------------------------------------- */
@@ -84,7 +84,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermute, unpermute, const aclTensor *permutedT
     aclOpExecutor *e = syi_aclnn_begin(&unpermute, rules, N_UNPERMUTE, workspaceSize, executor);
     if (check_tensors(e, rules, paddedMode))
         plan_unpermute(e, e->view[probsOptional != NULL ? PROBS : SORTED].shape[0]);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
 
 SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, permute_grad, const aclTensor *permutedOutputGrad,
@@ -98,7 +98,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, permute_grad, const aclTensor *perm
     };
     aclOpExecutor *e = syi_aclnn_begin(&permute_grad, rules, N_UNPERMUTE, workspaceSize, executor);
     if (!check_tensors(e, rules, paddedMode))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     const int64_t n = e->view[SORTED].shape[0];
     if (numTopk < 1 || n % numTopk != 0)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
@@ -106,7 +106,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, permute_grad, const aclTensor *perm
                          (long long)n);
     else
         plan_unpermute(e, n / numTopk);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
 
 /* ---- The gradient of unpermute ----------------------------------------------------------------------- */
@@ -274,5 +274,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteGrad, unpermute_grad, const aclTensor *
     aclOpExecutor *e = syi_aclnn_begin(&unpermute_grad, rules, N_GRAD, workspaceSize, executor);
     if (check_tensors(e, rules, paddedMode))
         plan_grad(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

@@ -93,5 +93,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeReRouting, op, const aclTensor *tokens, const aclTens
                          (long long)expertTokenNumType, (long long)idxType);
     else if (good)
         plan(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

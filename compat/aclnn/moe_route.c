@@ -71,7 +71,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeGatingTopK, gating, const aclTensor *x, const aclTens
     };
     aclOpExecutor *e = syi_aclnn_begin(&gating, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     syi_aclnn_want(e, renorm == 0, tiling, "renorm", renorm, "0 to 0");
     syi_aclnn_want(e, normType == 0 || normType == 1, tiling, "normType", normType, "0 to 1");
     syi_aclnn_want(e, groupSelectMode == 0 || groupSelectMode == 1, tiling, "groupSelectMode",
@@ -89,7 +89,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeGatingTopK, gating, const aclTensor *x, const aclTens
     route->eps = (float)eps;
     route->scale = (float)routedScalingFactor;
     plan(e, k, experts);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
 
 SYI_ACLNN_OPERATOR(aclnnMoeGatingTopKSoftmaxV2, softmax, const aclTensor *x,
@@ -109,9 +109,9 @@ SYI_ACLNN_OPERATOR(aclnnMoeGatingTopKSoftmaxV2, softmax, const aclTensor *x,
     };
     aclOpExecutor *e = syi_aclnn_begin(&softmax, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     syi_aclnn_want(e, renorm == 0 || renorm == 1, tiling, "renorm", renorm, "0 or 1");
     e->args.route.softmax_after = renorm == 1;
     plan(e, k, e->view[LOGITS].shape[0]);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

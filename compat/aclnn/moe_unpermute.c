@@ -180,7 +180,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMap, op, const aclTensor *pe
                          "routingMapOptional is null beside packed probsOptional, want the experts "
                          "of each token");
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     find_tokens(e, restoreShapeOptional);
     e->args.unpermute.num_tokens = e->n_tokens;
     e->args.unpermute.drop_and_pad = paddedMode;
@@ -189,5 +189,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMap, op, const aclTensor *pe
     syi_aclnn_check_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
     for (int i = OUT_INDEX; i <= PERMUTED_PROBS; i++)
         syi_aclnn_check_shape(e, i, e->n_rows, -1);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

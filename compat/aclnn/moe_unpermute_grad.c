@@ -88,5 +88,5 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMapGrad, op, const aclTensor
                          routingMapOptional != NULL ? "permutedTokensOptional" : "routingMapOptional");
     if (syi_aclnn_check_tensors(e, rules))
         plan(e, dropAndPad);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

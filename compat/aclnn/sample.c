@@ -60,7 +60,7 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const aclTensor *l
         syi_aclnn_reject(e, ACLNN_ERR_INNER_TILING_ERROR, "q has rank %llu, want 2",
                          (unsigned long long)q->rank);
     if (!syi_aclnn_check_ranks(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     check_shapes(e);
     if (!(eps >= 0 && eps <= FLT_MAX)) /* NaN too */
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "eps is %g, want a float of 0 or more", eps);
@@ -77,7 +77,7 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const aclTensor *l
     args->top_k_guess = topKGuess;
     args->probs_in = !inputIsLogits;
     (void)syi_aclnn_query(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
 
 SYI_ACLNN_OPERATOR(aclnnTopKTopPSample, op_v1, const aclTensor *logits, const aclTensor *topK,

@@ -58,5 +58,5 @@ SYI_ACLNN_OPERATOR(aclnnApplyTopKTopP, op, const aclTensor *logits, const aclTen
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR, "p and k are null, want one of them");
     if (syi_aclnn_check_tensors(e, rules))
         plan(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }

@@ -257,6 +257,8 @@ struct syi_aclnn_rule {
 
 /* Stores the first failure of a call, with its sentence after the function's name. */
 void syi_aclnn_reject(aclOpExecutor *e, aclnnStatus status, const char *format, ...) SYI_ACLNN_PRINTF_AT(3);
+/* The same with the usual status. */
+#define SYI_ACLNN_INVALID(e, ...) syi_aclnn_reject((e), ACLNN_ERR_PARAM_INVALID, __VA_ARGS__)
 /* The same where a number is not `good`: "field is value, want ...". */
 void syi_aclnn_want(aclOpExecutor *e, bool good, aclnnStatus status, const char *field, int64_t value,
                     const char *want);

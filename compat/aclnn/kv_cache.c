@@ -24,10 +24,9 @@ static void match_rows(aclOpExecutor *e, struct syi_aclnn_view *rows, const stru
     const int64_t *c = cache->dims, *r = rows->dims;
     const bool fits = pieces ? c[3] > 0 && c[1] * c[3] == rows->shape[1] : c[2] == r[1] && c[3] == r[2];
     if (!fits)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "%s has rows of [%lld,%lld], want those of %s [%lld,%lld,%lld,%lld] in mode %s",
-                         rows->name, (long long)r[1], (long long)r[2], cache->name, (long long)c[0],
-                         (long long)c[1], (long long)c[2], (long long)c[3], pieces ? "PA_NZ" : "Norm");
+        SYI_ACLNN_INVALID(e, "%s has rows of [%lld,%lld], want those of %s [%lld,%lld,%lld,%lld] in mode %s",
+                          rows->name, (long long)r[1], (long long)r[2], cache->name, (long long)c[0],
+                          (long long)c[1], (long long)c[2], (long long)c[3], pieces ? "PA_NZ" : "Norm");
     if (fits && pieces) {
         rows->dims[1] = c[1];
         rows->dims[2] = c[3];
@@ -47,7 +46,7 @@ static bool check_planes(aclOpExecutor *e, const struct syi_aclnn_rule *rules, c
     if (!syi_aclnn_check_tensors(e, rules))
         return false;
     if (!in_pieces(mode) && !is_default(mode, "Norm"))
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "cacheMode is %.20s, want Norm or PA_NZ", mode);
+        SYI_ACLNN_INVALID(e, "cacheMode is %.20s, want Norm or PA_NZ", mode);
     for (int i = 0; e->status == ACLNN_SUCCESS && i < 4; i += 2)
         match_rows(e, &e->view[planes[i]], &e->view[planes[i + 1]], in_pieces(mode));
     e->plane = (sy_kv_plane){.cache = syi_aclnn_arg(e, planes[3]), .rows = syi_aclnn_arg(e, planes[2])};
@@ -92,8 +91,7 @@ SYI_ACLNN_OPERATOR(aclnnScatterPaKvCache, scatter, const aclTensor *key, aclTens
     if (!check_planes(e, rules, cacheModeOptional, (int[]){KEY, KEY_CACHE, VALUE, VALUE_CACHE}))
         return syi_aclnn_end(e);
     if (unsupported != NULL)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "%s is given, which is not supported here, want the default", unsupported);
+        SYI_ACLNN_INVALID(e, "%s is given, which is not supported here, want the default", unsupported);
     e->args.kv_scatter.pad = SY_PAD_SKIP;
     e->args.kv_scatter.planes = &e->plane;
     e->args.kv_scatter.num_planes = 1;
@@ -139,7 +137,7 @@ static void plan_gather(aclOpExecutor *e, bool pieces, bool sums)
     syi_aclnn_check_shape(e, LENGTHS, n + (sums ? 1 : 0), -1);
     syi_aclnn_check_shape(e, OFFSETS, n, -1);
     if (block_size < 1)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "keyCache has blocks of no tokens");
+        SYI_ACLNN_INVALID(e, "keyCache has blocks of no tokens");
     e->number[0] = sums;
     e->number[1] = block_size;
     args->cu_lens = syi_aclnn_list(e, 0, SY_I64, n + 1, -1);

@@ -23,17 +23,16 @@ static void check_shapes(aclOpExecutor *e)
     const int64_t choices = e->view[SCALES].taken ? e->view[SCALES].shape[1] : 1;
     const int64_t elements = e->view[ROWS].dims[e->view[ROWS].dl.ndim - 1], n = e->view[PLACES].shape[0];
     if (elements != width)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "expandedX has rows of %lld elements, want %lld as out",
-                         (long long)elements, (long long)width);
+        SYI_ACLNN_INVALID(e, "expandedX has rows of %lld elements, want %lld as out", (long long)elements,
+                          (long long)width);
     syi_aclnn_check_shape(e, X1, tokens, width);
     syi_aclnn_check_shape(e, X2, tokens, width);
     syi_aclnn_check_shape(e, BIAS, e->view[BIAS].shape[0], width);
     syi_aclnn_check_shape(e, SCALES, tokens, choices);
     syi_aclnn_check_shape(e, EXPERTS, tokens, choices);
     if (choices < 1 || n / choices != tokens || n % choices != 0)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "expandedRowIdx has %lld rows, want %lld for each of the %lld tokens", (long long)n,
-                         (long long)choices, (long long)tokens);
+        SYI_ACLNN_INVALID(e, "expandedRowIdx has %lld rows, want %lld for each of the %lld tokens",
+                          (long long)n, (long long)choices, (long long)tokens);
 }
 
 /* The rows of experts with a capacity are one after the other. */

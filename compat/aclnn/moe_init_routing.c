@@ -66,11 +66,11 @@ static void check_values(aclOpExecutor *e, int64_t active, int64_t capacity, int
                         : drop_pad == 1 && (capacity < 1 || capacity > e->n_tokens) ? "expertCapacityOptional"
                                                                                     : NULL;
     if (field != NULL)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "%s is out of its range: activeNum %lld, expertCapacity %lld for %lld tokens, "
-                         "expertNum %lld, dropPadMode %lld, flag %lld",
-                         field, (long long)active, (long long)capacity, (long long)e->n_tokens,
-                         (long long)experts, (long long)drop_pad, (long long)flag);
+        SYI_ACLNN_INVALID(e,
+                          "%s is out of its range: activeNum %lld, expertCapacity %lld for %lld tokens, "
+                          "expertNum %lld, dropPadMode %lld, flag %lld",
+                          field, (long long)active, (long long)capacity, (long long)e->n_tokens,
+                          (long long)experts, (long long)drop_pad, (long long)flag);
 }
 
 static void plan(aclOpExecutor *e, int64_t active)
@@ -96,8 +96,8 @@ static void plan(aclOpExecutor *e, int64_t active)
                                   .expert_offsets = experts > 0 ? offsets : NULL};
     const sy_query query = syi_aclnn_query(e);
     if (padded && e->view[EXPANDED].dims[1] != capacity)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "expandedXOut has %lld rows for an expert, want %lld",
-                         (long long)e->view[EXPANDED].dims[1], (long long)capacity);
+        SYI_ACLNN_INVALID(e, "expandedXOut has %lld rows for an expert, want %lld",
+                          (long long)e->view[EXPANDED].dims[1], (long long)capacity);
     syi_aclnn_check_shape(e, EXPANDED, padded ? experts : query.rows, padded ? capacity * width : width);
     syi_aclnn_check_shape(e, ROWS, all, -1);
     syi_aclnn_check_shape(e, COUNTS, experts, -1);

@@ -20,7 +20,7 @@ static bool check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, 
 {
     const bool good = syi_aclnn_check_tensors(e, rules);
     if (padded)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "paddedMode is true, want false");
+        SYI_ACLNN_INVALID(e, "paddedMode is true, want false");
     return good && !padded;
 }
 
@@ -101,9 +101,8 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, permute_grad, const aclTensor *perm
         return syi_aclnn_end(e);
     const int64_t n = e->view[SORTED].shape[0];
     if (numTopk < 1 || n % numTopk != 0)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "numTopk is %lld, want a divisor of the %lld sortedIndices", (long long)numTopk,
-                         (long long)n);
+        SYI_ACLNN_INVALID(e, "numTopk is %lld, want a divisor of the %lld sortedIndices", (long long)numTopk,
+                          (long long)n);
     else
         plan_unpermute(e, n / numTopk);
     return syi_aclnn_end(e);
@@ -247,9 +246,8 @@ static void plan_grad(aclOpExecutor *e)
     syi_aclnn_check_shape(e, WEIGHTS, e->n_tokens, choices);
     syi_aclnn_check_shape(e, FORWARD, rows, width);
     if (e->status == ACLNN_SUCCESS && e->n_rows != e->n_tokens * choices) /* probs has as many elements */
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "sortedIndices has %lld numbers, want %lld for each of %lld tokens",
-                         (long long)e->n_rows, (long long)choices, (long long)e->n_tokens);
+        SYI_ACLNN_INVALID(e, "sortedIndices has %lld numbers, want %lld for each of %lld tokens",
+                          (long long)e->n_rows, (long long)choices, (long long)e->n_tokens);
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, GRAD_ROWS, rows, width);
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, choices);

@@ -54,8 +54,7 @@ static void plan(aclOpExecutor *e)
     e->n_rows = e->view[TOKENS].shape[0];
     e->n_experts = e->view[COUNTS].shape[1];
     if (e->n_rows > INT32_MAX)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "tokens has %lld rows, want less than 2^31",
-                         (long long)e->n_rows);
+        SYI_ACLNN_INVALID(e, "tokens has %lld rows, want less than 2^31", (long long)e->n_rows);
     const sy_moe_reorder_chunks_args rows = {.rows = syi_aclnn_arg(e, TOKENS),
                                              .counts = syi_aclnn_arg(e, COUNTS),
                                              .extra = syi_aclnn_arg(e, SCALES)};
@@ -88,9 +87,8 @@ SYI_ACLNN_OPERATOR(aclnnMoeReRouting, op, const aclTensor *tokens, const aclTens
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     const bool good = syi_aclnn_check_tensors(e, rules);
     if (expertTokenNumType != 1 || idxType != 0)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "expertTokenNumType is %lld and idxType %lld, want 1 and 0",
-                         (long long)expertTokenNumType, (long long)idxType);
+        SYI_ACLNN_INVALID(e, "expertTokenNumType is %lld and idxType %lld, want 1 and 0",
+                          (long long)expertTokenNumType, (long long)idxType);
     else if (good)
         plan(e);
     return syi_aclnn_end(e);

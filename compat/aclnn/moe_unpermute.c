@@ -120,13 +120,11 @@ static void find_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
     else if (restore_shape->size == 2 && restore_shape->value[0] >= 0 && restore_shape->value[1] == hidden)
         e->n_tokens = restore_shape->value[0];
     else
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "restoreShapeOptional has %llu numbers and ends in %lld, want the number of "
-                         "tokens and %lld",
-                         (unsigned long long)restore_shape->size,
-                         restore_shape->size > 0 ? (long long)restore_shape->value[restore_shape->size - 1]
-                                                 : 0,
-                         (long long)hidden);
+        SYI_ACLNN_INVALID(
+            e, "restoreShapeOptional has %llu numbers and ends in %lld, want the number of tokens and %lld",
+            (unsigned long long)restore_shape->size,
+            restore_shape->size > 0 ? (long long)restore_shape->value[restore_shape->size - 1] : 0,
+            (long long)hidden);
 }
 
 /* Memory for the outputs of the backward pass, and scratch of the operators that compute them. */

@@ -16,9 +16,8 @@ static void check_shapes(aclOpExecutor *e)
 {
     const int64_t batch = e->view[LOGITS].shape[0], vocab = e->view[LOGITS].shape[1], most = 1 << 20;
     if (batch == 0 || vocab == 0)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "logits has shape [%lld,%lld], want one row and one token at least",
-                         (long long)batch, (long long)vocab);
+        SYI_ACLNN_INVALID(e, "logits has shape [%lld,%lld], want one row and one token at least",
+                          (long long)batch, (long long)vocab);
     for (int i = TOP_K; i < N_TENSORS; i++)
         syi_aclnn_check_shape(e, i, batch, e->view[i].rank == 1 ? -1 : vocab);
     if (vocab > most)
@@ -63,7 +62,7 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const aclTensor *l
         return syi_aclnn_end(e);
     check_shapes(e);
     if (!(eps >= 0 && eps <= FLT_MAX)) /* NaN too */
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "eps is %g, want a float of 0 or more", eps);
+        SYI_ACLNN_INVALID(e, "eps is %g, want a float of 0 or more", eps);
     syi_aclnn_want(e, ksMax > 0, ACLNN_ERR_PARAM_INVALID, "ksMax", ksMax, "1 or more");
     if (isNeedSampleResult && q != NULL)
         syi_aclnn_reject(e, ACLNN_ERR_INNER_TILING_ERROR,

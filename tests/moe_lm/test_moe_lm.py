@@ -77,16 +77,14 @@ class MoeLm(unittest.TestCase):
     def at(cls, name):
         return os.path.join(cls.folder.name, name)
 
-    def run_it(self, *arguments, status=0):
-        done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, errors="replace", check=False)
+    def run_it(self, *arguments, status=0, program=(PROGRAM,)):
+        done = subprocess.run([*program, *arguments], capture_output=True, text=True, errors="replace", check=False)
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stdout if status == 0 else done.stderr
 
     def run_mpi(self, *arguments, status=0):
-        command = [sys.executable, MPIRUN, "-n", "3", "--mpirun", os.environ["SWITCHYARD_MPIRUN"], MPI_PROGRAM, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, status, done.stderr)
-        return done.stdout if status == 0 else done.stderr
+        mpirun = [sys.executable, MPIRUN, "-n", "3", "--mpirun", os.environ["SWITCHYARD_MPIRUN"]]
+        return self.run_it(*arguments, status=status, program=(*mpirun, MPI_PROGRAM))
 
     def tokens(self, *arguments):
         """Of all requests."""

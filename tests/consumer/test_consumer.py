@@ -160,7 +160,7 @@ class MoeLayer(Installed):
     LEFT_OUT = {
         "dx": [("*dlogits, ' ', *router, 1, *dx", "*dlogits, ' ', *router, 0, *dx"),
                ("*up[e], 1, drows", "*up[e], 0, drows"),
-               (".grad_permuted_tokens = &tdrows", ".grad_permuted_tokens = &tdresults")],
+               (".grad_permuted_tokens = MAT(drows,", ".grad_permuted_tokens = MAT(dresults,")],
         "drouter": [("(dprobs[t][e] - mean)", "dprobs[t][e]"),
                     ("mean += dprobs[t][e] * scores[t][e]", "mean += dprobs[t][e]")],
         "dgate": [("* s * (1 + v * (1 - s));", "* s;"), ("* b[i][f] * s * (1", "* s * (1")],

@@ -114,15 +114,15 @@ static aclnnStatus copy_out(const char *call, const aclTensor *tensor, const int
     return ACLNN_SUCCESS;
 }
 
-#define GET_NUMBERS(function, field, count) \
-    aclnnStatus function(const aclTensor *tensor, int64_t **numbers, uint64_t *n) \
+#define GET_NUMBERS(function, numbers, n, field, count) \
+    aclnnStatus function(const aclTensor *tensor, int64_t **(numbers), uint64_t *(n)) \
     { \
         return copy_out(__func__, tensor, tensor != NULL ? tensor->field : NULL, \
                         tensor != NULL ? tensor->count : 0, numbers, n); \
     }
-GET_NUMBERS(aclGetViewShape, dims, rank)
-GET_NUMBERS(aclGetStorageShape, storage_dims, storage_rank)
-GET_NUMBERS(aclGetViewStrides, strides, rank)
+GET_NUMBERS(aclGetViewShape, viewDims, viewDimsNum, dims, rank)
+GET_NUMBERS(aclGetStorageShape, storageDims, storageDimsNum, storage_dims, storage_rank)
+GET_NUMBERS(aclGetViewStrides, stridesValue, stridesNum, strides, rank)
 
 /* Copies a property of an object, or 161001 where one of them is missing. */
 static aclnnStatus get(const char *call, const void *object, const void *property, void *place, size_t bytes)
@@ -132,15 +132,15 @@ static aclnnStatus get(const char *call, const void *object, const void *propert
     memcpy(place, property, bytes);
     return ACLNN_SUCCESS;
 }
-#define GET(function, type, field) \
-    aclnnStatus function(const aclTensor *tensor, type *place) \
+#define GET(function, pointer, place, field) \
+    aclnnStatus function(const aclTensor *tensor, pointer place) \
     { \
-        return get(__func__, tensor, tensor != NULL ? &tensor->field : NULL, place, sizeof *place); \
+        return get(__func__, tensor, tensor != NULL ? &tensor->field : NULL, place, sizeof *(place)); \
     }
-GET(aclGetViewOffset, int64_t, offset)
-GET(aclGetFormat, aclFormat, format)
-GET(aclGetDataType, aclDataType, type)
-GET(aclGetRawTensorAddr, void *, data)
+GET(aclGetViewOffset, int64_t *, offset, offset)
+GET(aclGetFormat, aclFormat *, format, format)
+GET(aclGetDataType, aclDataType *, dataType, type)
+GET(aclGetRawTensorAddr, void **, addr, data)
 
 aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr)
 {
@@ -190,37 +190,37 @@ aclnnStatus aclDestroyScalar(const aclScalar *scalar)
     return destroy(scalar);
 }
 
-#define CREATE_AND_SIZE(name, element) \
-    acl##name *aclCreate##name(const element *value, uint64_t size) \
+#define CREATE_AND_SIZE(name, values, array) \
+    acl##name *aclCreate##name(values value, uint64_t size) \
     { \
         return new_array(value, size, sizeof *value); \
     } \
-    aclnnStatus aclGet##name##Size(const acl##name *array, uint64_t *size) \
+    aclnnStatus aclGet##name##Size(const acl##name *(array), uint64_t *size) \
     { \
         return get(__func__, array, array, size, sizeof *size); /* arrays and lists begin with it */ \
     }
 
-#define ARRAY(name, element) \
-    CREATE_AND_SIZE(name, element) \
+#define ARRAY(name, values) \
+    CREATE_AND_SIZE(name, values, array) \
     aclnnStatus aclDestroy##name(const acl##name *array) \
     { \
         return destroy(array); \
     }
-ARRAY(IntArray, int64_t)
-ARRAY(FloatArray, float)
-ARRAY(BoolArray, bool)
+ARRAY(IntArray, const int64_t *)
+ARRAY(FloatArray, const float *)
+ARRAY(BoolArray, const bool *)
 
-#define LIST(name, member) \
+#define LIST(name, list, member) \
     struct acl##name { \
         uint64_t size; \
         const acl##member *value[]; \
     }; \
-    CREATE_AND_SIZE(name, acl##member *const) \
-    aclnnStatus aclDestroy##name(const acl##name *list) \
+    CREATE_AND_SIZE(name, const acl##member *const *, list) \
+    aclnnStatus aclDestroy##name(const acl##name *array) \
     { \
-        for (uint64_t i = 0; list != NULL && i < list->size; i++) \
-            (void)aclDestroy##member(list->value[i]); \
-        return destroy(list); \
+        for (uint64_t i = 0; array != NULL && i < array->size; i++) \
+            (void)aclDestroy##member(array->value[i]); \
+        return destroy(array); \
     }
-LIST(TensorList, Tensor)
-LIST(ScalarList, Scalar)
+LIST(TensorList, tensorList, Tensor)
+LIST(ScalarList, scalarList, Scalar)

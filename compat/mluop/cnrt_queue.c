@@ -58,21 +58,21 @@ cnrtRet_t cnrtGetLibVersion(int *major, int *minor, int *patch)
     return cnrtSuccess;
 }
 
-#define CREATE_AND_DESTROY(object) \
-    cnrtRet_t cnrt##object##Create(cnrt##object##_t *made) \
+#define CREATE_AND_DESTROY(object, name) \
+    cnrtRet_t cnrt##object##Create(cnrt##object##_t *(name)) \
     { \
-        if (made == NULL) \
+        if ((name) == NULL) \
             return cnrtErrorArgsInvalid; \
-        *made = calloc(1, sizeof **made); \
-        return *made != NULL ? cnrtSuccess : cnrtErrorSysNoMem; \
+        *(name) = calloc(1, sizeof **(name)); \
+        return *(name) != NULL ? cnrtSuccess : cnrtErrorSysNoMem; \
     } \
-    cnrtRet_t cnrt##object##Destroy(cnrt##object##_t made) \
+    cnrtRet_t cnrt##object##Destroy(cnrt##object##_t(name)) \
     { \
-        free(made); \
-        return made != NULL ? cnrtSuccess : cnrtErrorArgsInvalid; \
+        free(name); \
+        return (name) != NULL ? cnrtSuccess : cnrtErrorArgsInvalid; \
     }
-CREATE_AND_DESTROY(Queue)
-CREATE_AND_DESTROY(Notifier)
+CREATE_AND_DESTROY(Queue, queue)
+CREATE_AND_DESTROY(Notifier, notifier)
 
 cnrtRet_t cnrtQueueSync(cnrtQueue_t queue)
 {

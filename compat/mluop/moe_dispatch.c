@@ -10,7 +10,7 @@
 
 #define GIVEN(tensor) \
     { \
-        .desc = tensor##_desc, .data = tensor \
+        .desc = tensor##_desc, .data = (tensor) \
     }
 
 /* The operator `name` with `o`, of which callers set what they were given. */

@@ -278,16 +278,23 @@ OF_WIDTH(_v2, int64_t, wide)
 
 /* ---- Other properties ---------------------------------------------------------------------------------- */
 
-#define GET(property, type, field) \
-    mluOpStatus_t mluOpGetTensorDescriptor##property(mluOpTensorDescriptor_t desc, type *field) \
-    { \
-        if (desc == NULL || field == NULL) \
-            return MLUOP_STATUS_BAD_PARAM; \
-        *field = desc->field; \
-        return MLUOP_STATUS_SUCCESS; \
-    }
-GET(OnchipDataType, mluOpDataType_t, onchip_dtype)
-GET(PointerMode, mluOpPointerMode_t, pointer_mode)
+mluOpStatus_t mluOpGetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
+                                                     mluOpDataType_t *onchip_dtype)
+{
+    if (desc == NULL || onchip_dtype == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    *onchip_dtype = desc->onchip_dtype;
+    return MLUOP_STATUS_SUCCESS;
+}
+
+mluOpStatus_t mluOpGetTensorDescriptorPointerMode(mluOpTensorDescriptor_t desc,
+                                                  mluOpPointerMode_t *pointer_mode)
+{
+    if (desc == NULL || pointer_mode == NULL)
+        return MLUOP_STATUS_BAD_PARAM;
+    *pointer_mode = desc->pointer_mode;
+    return MLUOP_STATUS_SUCCESS;
+}
 
 size_t mluOpGetTensorElementNum(mluOpTensorDescriptor_t desc)
 {

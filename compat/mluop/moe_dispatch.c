@@ -37,11 +37,12 @@ static mluOpStatus_t call(const char *name, size_t args_bytes, mluOpHandle_t han
             memcpy(to, &capacity, sizeof capacity);
         if (i >= SYI_MLUOP_OPERANDS)
             continue;
+        const DLTensor *const tensor = &t[i];
         o[i].dtype = field->types == UINT32_C(1) << SY_TYPE_I32 ? MLUOP_DTYPE_INT32 : MLUOP_DTYPE_FLOAT;
         o[i].rank = strchr(field->shape, 'H') != NULL ? 2 : 1; /* "S" or "k S | S"; "S H", "E*C H" */
         o[i].shape[0] = field->shape[0] == 'E' ? slots : sizes.samples;
         o[i].shape[1] = sizes.hidden;
-        memcpy(to, &(const DLTensor *){&t[i]}, sizeof(DLTensor *));
+        memcpy(to, &tensor, sizeof tensor);
     }
     /* The vendor requires a slot for every sample, but documents that a call without any slot succeeds. */
     mluOpStatus_t st =

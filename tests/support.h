@@ -100,6 +100,7 @@ struct test_list {
     size_t count, room;
 };
 void test_add(struct test_list *list, const char *name, CMUnitTestFunction run, void *state);
+#define TEST_ADD(list, test) test_add((list), #test, (test), NULL) /* under its own name, without a state */
 int test_run(struct test_list *list, const char *group);
 
 /* A heap string for test names; kept until the process ends. */

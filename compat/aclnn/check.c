@@ -40,15 +40,14 @@ static void list_types(unsigned types, char *text, size_t bytes)
 static void check_type(aclOpExecutor *e, const struct syi_aclnn_rule *rule, const struct syi_aclnn_view *view)
 {
     if (!is_strided(view->format)) {
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "%s has format %d, want ACL_FORMAT_ND", rule->name,
-                         (int)view->format);
+        SYI_ACLNN_INVALID(e, "%s has format %d, want ACL_FORMAT_ND", rule->name, (int)view->format);
         return;
     }
     if (rule->types != 0 && (view->type < 0 || view->type > 31 || (rule->types >> view->type & 1) == 0)) {
         char types[128];
         list_types(rule->types, types, sizeof types);
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "%s is %s (%d), want %s", rule->name,
-                         type_name(view->type), (int)view->type, types);
+        SYI_ACLNN_INVALID(e, "%s is %s (%d), want %s", rule->name, type_name(view->type), (int)view->type,
+                          types);
         return;
     }
     if (rule->like == 0)
@@ -57,8 +56,8 @@ static void check_type(aclOpExecutor *e, const struct syi_aclnn_rule *rule, cons
     const bool wide =
         (rule->flags & SYI_ACLNN_WIDENS) != 0 && view->type == ACL_FLOAT && other->type == ACL_BF16;
     if (view->type != other->type && !wide)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "%s is %s (%d), want %s as %s is", rule->name,
-                         type_name(view->type), (int)view->type, type_name(other->type), other->name);
+        SYI_ACLNN_INVALID(e, "%s is %s (%d), want %s as %s is", rule->name, type_name(view->type),
+                          (int)view->type, type_name(other->type), other->name);
 }
 
 void syi_aclnn_check_types(aclOpExecutor *e, const struct syi_aclnn_rule *rules)
@@ -105,13 +104,12 @@ static void check_dense(aclOpExecutor *e, const struct syi_aclnn_rule *rule, str
     for (uint64_t d = rank; d-- > 0;) {
         const bool apart = !empty && view->dims[d] > 1 && view->steps[d] != step;
         if (view->dims[d] < 0 || view->offset < 0 || apart) {
-            syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                             "%s has extent %lld and stride %lld in dimension %d, want a compact tensor",
-                             rule->name, (long long)view->dims[d], (long long)view->steps[d], (int)d);
+            SYI_ACLNN_INVALID(e, "%s has extent %lld and stride %lld in dimension %d, want a compact tensor",
+                              rule->name, (long long)view->dims[d], (long long)view->steps[d], (int)d);
             return;
         }
         if (view->dims[d] > 0 && !mul_add(step, view->dims[d], 0, INT64_MAX / 16, &step)) {
-            syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "%s has too many elements", rule->name);
+            SYI_ACLNN_INVALID(e, "%s has too many elements", rule->name);
             return;
         }
     }
@@ -130,22 +128,20 @@ static void check_strided(aclOpExecutor *e, const struct syi_aclnn_rule *rule, s
 {
     for (uint64_t d = 0; d < view->rank; d++)
         if (view->shape[d] < 0 || view->strides[d] < 0 || view->offset < 0)
-            syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                             "%s has extent %lld and stride %lld in dimension %d and offset %lld, "
-                             "want none below 0",
-                             rule->name, (long long)view->shape[d], (long long)view->strides[d], (int)d,
-                             (long long)view->offset);
+            SYI_ACLNN_INVALID(
+                e, "%s has extent %lld and stride %lld in dimension %d and offset %lld, want none below 0",
+                rule->name, (long long)view->shape[d], (long long)view->strides[d], (int)d,
+                (long long)view->offset);
     if (e->status != ACLNN_SUCCESS)
         return;
     if (!is_countable(view)) {
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "%s reaches beyond 2^63 bytes with its extents and strides, want less", rule->name);
+        SYI_ACLNN_INVALID(e, "%s reaches beyond 2^63 bytes with its extents and strides, want less",
+                          rule->name);
         return;
     }
     if (view->output && syi_aclnn_overlaps_itself(view))
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "%s has strides that make its elements overlap, want each at its own address",
-                         rule->name);
+        SYI_ACLNN_INVALID(e, "%s has strides that make its elements overlap, want each at its own address",
+                          rule->name);
     syi_aclnn_view_ready(view, (rule->flags & SYI_ACLNN_ANY_STRIDE) != 0);
 }
 
@@ -158,8 +154,8 @@ static void check_rank(aclOpExecutor *e, const struct syi_aclnn_rule *rule, stru
     if ((rule->flags & SYI_ACLNN_VECTOR) != 0 && view->rank == 2 && view->shape[1] == 1)
         view->rank = 1;
     if (view->rank != rule->rank)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "%s has rank %llu, want %llu", rule->name,
-                         (unsigned long long)view->rank, (unsigned long long)rule->rank);
+        SYI_ACLNN_INVALID(e, "%s has rank %llu, want %llu", rule->name, (unsigned long long)view->rank,
+                          (unsigned long long)rule->rank);
     else if ((rule->flags & SYI_ACLNN_DENSE) != 0)
         check_dense(e, rule, view);
     else
@@ -194,10 +190,9 @@ void syi_aclnn_check_limits(aclOpExecutor *e, bool drop_and_pad)
 {
     const int64_t limit = 16777215, most_slots = 512;
     if (e->n_tokens >= limit || e->n_experts >= limit || (!drop_and_pad && e->n_rows >= limit))
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "has %lld tokens, %lld experts and %lld rows, want less than %lld of each",
-                         (long long)e->n_tokens, (long long)e->n_experts, (long long)e->n_rows,
-                         (long long)limit);
+        SYI_ACLNN_INVALID(e, "has %lld tokens, %lld experts and %lld rows, want less than %lld of each",
+                          (long long)e->n_tokens, (long long)e->n_experts, (long long)e->n_rows,
+                          (long long)limit);
     if (!drop_and_pad && e->n_tokens > 0 && e->n_rows / e->n_tokens > most_slots)
         syi_aclnn_reject(e, ACLNN_ERR_INNER_NULLPTR, "has %lld slots per token, want at most %lld",
                          (long long)(e->n_rows / e->n_tokens), (long long)most_slots);
@@ -209,12 +204,12 @@ void syi_aclnn_check_shape(aclOpExecutor *e, int i, int64_t rows, int64_t column
     if (!view->taken || (view->shape[0] == rows && (columns < 0 || view->shape[1] == columns)))
         return;
     if (columns < 0)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "%s has shape [%lld], want [%lld]", view->name,
-                         (long long)view->shape[0], (long long)rows);
+        SYI_ACLNN_INVALID(e, "%s has shape [%lld], want [%lld]", view->name, (long long)view->shape[0],
+                          (long long)rows);
     else
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "%s has shape [%lld,%lld], want [%lld,%lld]", view->name,
-                         (long long)view->shape[0], (long long)view->shape[1], (long long)rows,
-                         (long long)columns);
+        SYI_ACLNN_INVALID(e, "%s has shape [%lld,%lld], want [%lld,%lld]", view->name,
+                          (long long)view->shape[0], (long long)view->shape[1], (long long)rows,
+                          (long long)columns);
 }
 
 void syi_aclnn_check_alias(aclOpExecutor *e)
@@ -225,8 +220,7 @@ void syi_aclnn_check_alias(aclOpExecutor *e)
             const struct syi_aclnn_view *out = &e->view[i], *other = &e->view[j];
             const bool allowed = i == in_place[0] && j == in_place[1] && syi_aclnn_same(out, other);
             if (i != j && other->taken && !allowed && syi_aclnn_overlap(out, other))
-                syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                                 "%s shares memory with %s, want an output by itself", out->name,
-                                 other->name);
+                SYI_ACLNN_INVALID(e, "%s shares memory with %s, want an output by itself", out->name,
+                                  other->name);
         }
 }

@@ -79,6 +79,8 @@ aclOpExecutor *syi_aclnn_begin(const struct syi_aclnn_op *op, const struct syi_a
         return NULL;
     }
     e->op = op;
+    e->size_result = workspace_size;
+    e->executor_result = executor;
     take_tensors(e, rules, n);
     return e;
 }
@@ -113,11 +115,10 @@ static size_t place(size_t *total, size_t bytes)
     return at;
 }
 
-aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecutor **executor)
+aclnnStatus syi_aclnn_end(aclOpExecutor *e)
 {
-    if (e == NULL) /* the begin has stored the sentence */
-        return workspace_size == NULL || executor == NULL ? ACLNN_ERR_PARAM_NULLPTR
-                                                          : ACLNN_ERR_INNER_CREATE_EXECUTOR;
+    if (e == NULL)
+        return syi_aclnn_last_status(); /* of the begin */
     syi_aclnn_check_alias(e);
     if (e->status == ACLNN_SUCCESS && e->op->prepare != NULL)
         e->op->prepare(e);
@@ -136,8 +137,8 @@ aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecu
     for (int i = 0; i < N_SPENT; i++)
         if (spent[i] == (uintptr_t)e)
             spent[i] = 0;
-    *workspace_size = total;
-    *executor = e;
+    *e->size_result = total;
+    *e->executor_result = e;
     return ACLNN_SUCCESS;
 }
 
@@ -258,7 +259,7 @@ static aclnnStatus check_unspent(const char *call, const aclOpExecutor *e)
 
 aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
 {
-    const aclnnStatus st = check_unspent("aclSetAclOpExecutorRepeatable", executor);
+    const aclnnStatus st = check_unspent(__func__, executor);
     if (st == ACLNN_SUCCESS)
         executor->repeatable = true;
     return st;
@@ -266,7 +267,7 @@ aclnnStatus aclSetAclOpExecutorRepeatable(aclOpExecutor *executor)
 
 aclnnStatus aclDestroyAclOpExecutor(aclOpExecutor *executor)
 {
-    const aclnnStatus st = check_unspent("aclDestroyAclOpExecutor", executor);
+    const aclnnStatus st = check_unspent(__func__, executor);
     if (st == ACLNN_SUCCESS)
         spend(executor);
     return st;
@@ -293,11 +294,11 @@ static aclnnStatus set_address(const char *call, aclOpExecutor *e, bool output, 
 aclnnStatus aclSetInputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
 {
     (void)tensor;
-    return set_address("aclSetInputTensorAddr", executor, false, index, addr);
+    return set_address(__func__, executor, false, index, addr);
 }
 
 aclnnStatus aclSetOutputTensorAddr(aclOpExecutor *executor, const size_t index, aclTensor *tensor, void *addr)
 {
     (void)tensor;
-    return set_address("aclSetOutputTensorAddr", executor, true, index, addr);
+    return set_address(__func__, executor, true, index, addr);
 }

@@ -47,6 +47,9 @@ struct aclIntArray {
 #endif
 aclnnStatus syi_aclnn_fail(aclnnStatus status, const char *format, ...) SYI_ACLNN_PRINTF_AT(2);
 
+/* That of the last failure of this thread. */
+aclnnStatus syi_aclnn_last_status(void);
+
 /* The same for a runtime call, which has ACL_ERROR_ codes. */
 aclError syi_aclnn_fail_rt(aclError error, const char *call, const char *what);
 
@@ -115,18 +118,22 @@ struct syi_aclnn_op {
 };
 #define SYI_ACLNN_CALLS(op) .calls = #op, .args_bytes = sizeof(sy_##op##_args)
 
-/* The second phase of a function that has its description in `op`. */
-#define SYI_ACLNN_SECOND_PHASE(function, op) \
+/* Defines the second phase of the function that has its description in `op`, and begins the definition of the first, which
+   stores its results in *workspaceSize and *executor. */
+#define SYI_ACLNN_OPERATOR(function, op, ...) \
     aclnnStatus function(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, \
                          aclrtStream stream) \
     { \
         return syi_aclnn_execute(&(op), workspace, workspaceSize, executor, stream); \
-    }
+    } \
+    aclnnStatus function##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspaceSize, aclOpExecutor **executor)
 
 struct aclOpExecutor {
     const struct syi_aclnn_op *op;
     aclnnStatus
-        status;  /* of the first phase: that of the first check that failed, the later ones do nothing */
+        status; /* of the first phase: that of the first check that failed, the later ones do nothing */
+    uint64_t *size_result; /* of the first phase: where it stores its results */
+    aclOpExecutor **executor_result;
     sy_ctx *ctx; /* one per executor: executors on two threads share nothing */
     bool repeatable;
     int n_views;
@@ -162,7 +169,7 @@ struct aclOpExecutor {
 aclOpExecutor *syi_aclnn_begin(const struct syi_aclnn_op *op, const struct syi_aclnn_rule *rules, int n,
                                uint64_t *workspace_size, aclOpExecutor **executor);
 /* Ends the first phase: the check of overlap, the workspace and the executor, which is freed where a check has failed. */
-aclnnStatus syi_aclnn_end(aclOpExecutor *e, uint64_t *workspace_size, aclOpExecutor **executor);
+aclnnStatus syi_aclnn_end(aclOpExecutor *e);
 /* The query of op->calls with `args`; records the scratch that it needs. */
 sy_query syi_aclnn_query(aclOpExecutor *e);
 /* The same of an operator that `run` calls besides. */
@@ -245,10 +252,13 @@ struct syi_aclnn_rule {
     uint64_t rank;
     size_t field; /* SYI_ACLNN_FIELD: the argument of the operator that it becomes; 0: none */
 };
+#define SYI_NAMED(tensor) #tensor, tensor /* the first two fields: a parameter of the vendor's function */
 #define SYI_ACLNN_FIELD(op, name) (offsetof(sy_##op##_args, name) + 1)
 
 /* Stores the first failure of a call, with its sentence after the function's name. */
 void syi_aclnn_reject(aclOpExecutor *e, aclnnStatus status, const char *format, ...) SYI_ACLNN_PRINTF_AT(3);
+/* The same with the usual status. */
+#define SYI_ACLNN_INVALID(e, ...) syi_aclnn_reject((e), ACLNN_ERR_PARAM_INVALID, __VA_ARGS__)
 /* The same where a number is not `good`: "field is value, want ...". */
 void syi_aclnn_want(aclOpExecutor *e, bool good, aclnnStatus status, const char *field, int64_t value,
                     const char *want);

@@ -24,10 +24,9 @@ static void match_rows(aclOpExecutor *e, struct syi_aclnn_view *rows, const stru
     const int64_t *c = cache->dims, *r = rows->dims;
     const bool fits = pieces ? c[3] > 0 && c[1] * c[3] == rows->shape[1] : c[2] == r[1] && c[3] == r[2];
     if (!fits)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "%s has rows of [%lld,%lld], want those of %s [%lld,%lld,%lld,%lld] in mode %s",
-                         rows->name, (long long)r[1], (long long)r[2], cache->name, (long long)c[0],
-                         (long long)c[1], (long long)c[2], (long long)c[3], pieces ? "PA_NZ" : "Norm");
+        SYI_ACLNN_INVALID(e, "%s has rows of [%lld,%lld], want those of %s [%lld,%lld,%lld,%lld] in mode %s",
+                          rows->name, (long long)r[1], (long long)r[2], cache->name, (long long)c[0],
+                          (long long)c[1], (long long)c[2], (long long)c[3], pieces ? "PA_NZ" : "Norm");
     if (fits && pieces) {
         rows->dims[1] = c[1];
         rows->dims[2] = c[3];
@@ -47,7 +46,7 @@ static bool check_planes(aclOpExecutor *e, const struct syi_aclnn_rule *rules, c
     if (!syi_aclnn_check_tensors(e, rules))
         return false;
     if (!in_pieces(mode) && !is_default(mode, "Norm"))
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "cacheMode is %.20s, want Norm or PA_NZ", mode);
+        SYI_ACLNN_INVALID(e, "cacheMode is %.20s, want Norm or PA_NZ", mode);
     for (int i = 0; e->status == ACLNN_SUCCESS && i < 4; i += 2)
         match_rows(e, &e->view[planes[i]], &e->view[planes[i + 1]], in_pieces(mode));
     e->plane = (sy_kv_plane){.cache = syi_aclnn_arg(e, planes[3]), .rows = syi_aclnn_arg(e, planes[2])};
@@ -67,20 +66,19 @@ static bool are_all(const aclIntArray *numbers, int64_t value)
     return true;
 }
 
-aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
-    const aclTensor *key, aclTensor *keyCacheRef, const aclTensor *slotMapping, const aclTensor *value,
-    aclTensor *valueCacheRef, const aclTensor *compressLensOptional,
-    const aclTensor *compressSeqOffsetOptional, const aclTensor *seqLensOptional, char *cacheModeOptional,
-    char *scatterModeOptional, const aclIntArray *stridesOptional, const aclIntArray *offsetsOptional,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnScatterPaKvCache, scatter, const aclTensor *key, aclTensor *keyCacheRef,
+                   const aclTensor *slotMapping, const aclTensor *value, aclTensor *valueCacheRef,
+                   const aclTensor *compressLensOptional, const aclTensor *compressSeqOffsetOptional,
+                   const aclTensor *seqLensOptional, char *cacheModeOptional, char *scatterModeOptional,
+                   const aclIntArray *stridesOptional, const aclIntArray *offsetsOptional)
 {
     const unsigned dense = SYI_ACLNN_DENSE, out = SYI_ACLNN_DENSE | SYI_ACLNN_OUTPUT;
     const struct syi_aclnn_rule rules[N_SCATTER] = {
-        [KEY] = {"key", key, dense, MOVED, 0, 3, TO_SCATTER(src)},
-        [SLOTS] = {"slotMapping", slotMapping, 0, SYI_ACLNN_INTEGERS, 0, 1, TO_SCATTER(slots)},
-        [VALUE] = {"value", value, dense, 0, KEY + 1, 3, 0},
-        [KEY_CACHE] = {"keyCacheRef", keyCacheRef, out, 0, KEY + 1, 4, TO_SCATTER(cache)},
-        [VALUE_CACHE] = {"valueCacheRef", valueCacheRef, out, 0, KEY + 1, 4, 0},
+        [KEY] = {SYI_NAMED(key), dense, MOVED, 0, 3, TO_SCATTER(src)},
+        [SLOTS] = {SYI_NAMED(slotMapping), 0, SYI_ACLNN_INTEGERS, 0, 1, TO_SCATTER(slots)},
+        [VALUE] = {SYI_NAMED(value), dense, 0, KEY + 1, 3, 0},
+        [KEY_CACHE] = {SYI_NAMED(keyCacheRef), out, 0, KEY + 1, 4, TO_SCATTER(cache)},
+        [VALUE_CACHE] = {SYI_NAMED(valueCacheRef), out, 0, KEY + 1, 4, 0},
     };
     const char *unsupported = compressLensOptional != NULL               ? "compressLensOptional"
                               : compressSeqOffsetOptional != NULL        ? "compressSeqOffsetOptional"
@@ -91,20 +89,17 @@ aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
                                                                          : NULL;
     aclOpExecutor *e = syi_aclnn_begin(&scatter, rules, N_SCATTER, workspaceSize, executor);
     if (!check_planes(e, rules, cacheModeOptional, (int[]){KEY, KEY_CACHE, VALUE, VALUE_CACHE}))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     if (unsupported != NULL)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "%s is given, which is not supported here, want the default", unsupported);
+        SYI_ACLNN_INVALID(e, "%s is given, which is not supported here, want the default", unsupported);
     e->args.kv_scatter.pad = SY_PAD_SKIP;
     e->args.kv_scatter.planes = &e->plane;
     e->args.kv_scatter.num_planes = 1;
     e->args.kv_scatter.plane_bytes = sizeof e->plane;
     e->args.kv_scatter.layout = in_pieces(cacheModeOptional) ? SY_KV_HND : SY_KV_NHD;
     (void)syi_aclnn_query(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnScatterPaKvCache, scatter)
 
 /* ---- Gather ------------------------------------------------------------------------------------------ */
 
@@ -142,7 +137,7 @@ static void plan_gather(aclOpExecutor *e, bool pieces, bool sums)
     syi_aclnn_check_shape(e, LENGTHS, n + (sums ? 1 : 0), -1);
     syi_aclnn_check_shape(e, OFFSETS, n, -1);
     if (block_size < 1)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "keyCache has blocks of no tokens");
+        SYI_ACLNN_INVALID(e, "keyCache has blocks of no tokens");
     e->number[0] = sums;
     e->number[1] = block_size;
     args->cu_lens = syi_aclnn_list(e, 0, SY_I64, n + 1, -1);
@@ -156,28 +151,24 @@ static void plan_gather(aclOpExecutor *e, bool pieces, bool sums)
     syi_aclnn_check_shape(e, TO_VALUES, e->view[TO_KEYS].shape[0], e->view[TO_VALUES].shape[1]);
 }
 
-aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(const aclTensor *keyCache, const aclTensor *valueCache,
-                                                 const aclTensor *blockTables, const aclTensor *seqLens,
-                                                 aclTensor *keyRef, aclTensor *valueRef,
-                                                 const aclTensor *seqOffsetOptional, char *cacheMode,
-                                                 bool isSeqLensCumsum, uint64_t *workspaceSize,
-                                                 aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnGatherPaKvCache, gather, const aclTensor *keyCache, const aclTensor *valueCache,
+                   const aclTensor *blockTables, const aclTensor *seqLens, aclTensor *keyRef,
+                   aclTensor *valueRef, const aclTensor *seqOffsetOptional, char *cacheMode,
+                   bool isSeqLensCumsum)
 {
     const unsigned dense = SYI_ACLNN_DENSE, out = SYI_ACLNN_DENSE | SYI_ACLNN_OUTPUT;
     const unsigned optional = SYI_ACLNN_OPTIONAL, integers = SYI_ACLNN_INTEGERS;
     const struct syi_aclnn_rule rules[N_GATHER] = {
-        [FROM_KEYS] = {"keyCache", keyCache, dense, MOVED, 0, 4, TO_RAGGED(cache)},
-        [FROM_VALUES] = {"valueCache", valueCache, dense, 0, FROM_KEYS + 1, 4, 0},
-        [TABLE] = {"blockTables", blockTables, 0, integers, 0, 2, TO_RAGGED(block_table)},
-        [LENGTHS] = {"seqLens", seqLens, 0, integers, 0, 1, 0},
-        [OFFSETS] = {"seqOffsetOptional", seqOffsetOptional, optional, integers, 0, 1, 0},
-        [TO_KEYS] = {"keyRef", keyRef, out, 0, FROM_KEYS + 1, 3, TO_RAGGED(out)},
-        [TO_VALUES] = {"valueRef", valueRef, out, 0, FROM_KEYS + 1, 3, 0},
+        [FROM_KEYS] = {SYI_NAMED(keyCache), dense, MOVED, 0, 4, TO_RAGGED(cache)},
+        [FROM_VALUES] = {SYI_NAMED(valueCache), dense, 0, FROM_KEYS + 1, 4, 0},
+        [TABLE] = {SYI_NAMED(blockTables), 0, integers, 0, 2, TO_RAGGED(block_table)},
+        [LENGTHS] = {SYI_NAMED(seqLens), 0, integers, 0, 1, 0},
+        [OFFSETS] = {SYI_NAMED(seqOffsetOptional), optional, integers, 0, 1, 0},
+        [TO_KEYS] = {SYI_NAMED(keyRef), out, 0, FROM_KEYS + 1, 3, TO_RAGGED(out)},
+        [TO_VALUES] = {SYI_NAMED(valueRef), out, 0, FROM_KEYS + 1, 3, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&gather, rules, N_GATHER, workspaceSize, executor);
     if (check_planes(e, rules, cacheMode, (int[]){TO_KEYS, FROM_KEYS, TO_VALUES, FROM_VALUES}))
         plan_gather(e, in_pieces(cacheMode), isSeqLensCumsum);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnGatherPaKvCache, gather)

@@ -9,6 +9,7 @@
 
 static _Thread_local char sentence[512];
 static _Thread_local bool unread;
+static _Thread_local aclnnStatus last_status;
 
 aclnnStatus syi_aclnn_fail(aclnnStatus status, const char *format, ...)
 {
@@ -17,7 +18,13 @@ aclnnStatus syi_aclnn_fail(aclnnStatus status, const char *format, ...)
     (void)vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
     unread = true;
+    last_status = status;
     return status;
+}
+
+aclnnStatus syi_aclnn_last_status(void)
+{
+    return last_status;
 }
 
 void syi_aclnn_reject(aclOpExecutor *e, aclnnStatus status, const char *format, ...)

@@ -12,17 +12,6 @@ struct aclScalar {
     unsigned char value[16]; /* the largest is COMPLEX128 */
 };
 
-/* All arrays and lists begin with their size; the values of the others are never read here. */
-struct aclTensorList {
-    uint64_t size;
-    const aclTensor *value[];
-};
-
-struct aclScalarList {
-    uint64_t size;
-    const aclScalar *value[];
-};
-
 /* ---- Element types ----------------------------------------------------------------------------------- */
 
 size_t aclDataTypeSize(aclDataType dataType)
@@ -125,23 +114,15 @@ static aclnnStatus copy_out(const char *call, const aclTensor *tensor, const int
     return ACLNN_SUCCESS;
 }
 
-aclnnStatus aclGetViewShape(const aclTensor *tensor, int64_t **viewDims, uint64_t *viewDimsNum)
-{
-    return copy_out("aclGetViewShape", tensor, tensor != NULL ? tensor->dims : NULL,
-                    tensor != NULL ? tensor->rank : 0, viewDims, viewDimsNum);
-}
-
-aclnnStatus aclGetStorageShape(const aclTensor *tensor, int64_t **storageDims, uint64_t *storageDimsNum)
-{
-    return copy_out("aclGetStorageShape", tensor, tensor != NULL ? tensor->storage_dims : NULL,
-                    tensor != NULL ? tensor->storage_rank : 0, storageDims, storageDimsNum);
-}
-
-aclnnStatus aclGetViewStrides(const aclTensor *tensor, int64_t **stridesValue, uint64_t *stridesNum)
-{
-    return copy_out("aclGetViewStrides", tensor, tensor != NULL ? tensor->strides : NULL,
-                    tensor != NULL ? tensor->rank : 0, stridesValue, stridesNum);
-}
+#define GET_NUMBERS(function, numbers, n, field, count) \
+    aclnnStatus function(const aclTensor *tensor, int64_t **(numbers), uint64_t *(n)) \
+    { \
+        return copy_out(__func__, tensor, tensor != NULL ? tensor->field : NULL, \
+                        tensor != NULL ? tensor->count : 0, numbers, n); \
+    }
+GET_NUMBERS(aclGetViewShape, viewDims, viewDimsNum, dims, rank)
+GET_NUMBERS(aclGetStorageShape, storageDims, storageDimsNum, storage_dims, storage_rank)
+GET_NUMBERS(aclGetViewStrides, stridesValue, stridesNum, strides, rank)
 
 /* Copies a property of an object, or 161001 where one of them is missing. */
 static aclnnStatus get(const char *call, const void *object, const void *property, void *place, size_t bytes)
@@ -151,31 +132,19 @@ static aclnnStatus get(const char *call, const void *object, const void *propert
     memcpy(place, property, bytes);
     return ACLNN_SUCCESS;
 }
-#define PROPERTY(tensor, field) tensor, (tensor) != NULL ? &(tensor)->field : NULL
-
-aclnnStatus aclGetViewOffset(const aclTensor *tensor, int64_t *offset)
-{
-    return get("aclGetViewOffset", PROPERTY(tensor, offset), offset, sizeof *offset);
-}
-
-aclnnStatus aclGetFormat(const aclTensor *tensor, aclFormat *format)
-{
-    return get("aclGetFormat", PROPERTY(tensor, format), format, sizeof *format);
-}
-
-aclnnStatus aclGetDataType(const aclTensor *tensor, aclDataType *dataType)
-{
-    return get("aclGetDataType", PROPERTY(tensor, type), dataType, sizeof *dataType);
-}
-
-aclnnStatus aclGetRawTensorAddr(const aclTensor *tensor, void **addr)
-{
-    return get("aclGetRawTensorAddr", PROPERTY(tensor, data), addr, sizeof *addr);
-}
+#define GET(function, pointer, place, field) \
+    aclnnStatus function(const aclTensor *tensor, pointer place) \
+    { \
+        return get(__func__, tensor, tensor != NULL ? &tensor->field : NULL, place, sizeof *(place)); \
+    }
+GET(aclGetViewOffset, int64_t *, offset, offset)
+GET(aclGetFormat, aclFormat *, format, format)
+GET(aclGetDataType, aclDataType *, dataType, type)
+GET(aclGetRawTensorAddr, void **, addr, data)
 
 aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr)
 {
-    return get("aclSetRawTensorAddr", addr, &addr, tensor != NULL ? &tensor->data : NULL, sizeof addr);
+    return get(__func__, addr, &addr, tensor != NULL ? &tensor->data : NULL, sizeof addr);
 }
 
 /* ---- Arrays, scalars, lists -------------------------------------------------------------------------- */
@@ -204,61 +173,6 @@ aclScalar *aclCreateScalar(void *value, aclDataType dataType)
     return s;
 }
 
-aclIntArray *aclCreateIntArray(const int64_t *value, uint64_t size)
-{
-    return new_array(value, size, sizeof *value);
-}
-
-aclFloatArray *aclCreateFloatArray(const float *value, uint64_t size)
-{
-    return new_array(value, size, sizeof *value);
-}
-
-aclBoolArray *aclCreateBoolArray(const bool *value, uint64_t size)
-{
-    return new_array(value, size, sizeof *value);
-}
-
-aclTensorList *aclCreateTensorList(const aclTensor *const *value, uint64_t size)
-{
-    return new_array(value, size, sizeof *value);
-}
-
-aclScalarList *aclCreateScalarList(const aclScalar *const *value, uint64_t size)
-{
-    return new_array(value, size, sizeof *value);
-}
-
-static aclnnStatus size_of(const char *call, const void *array, uint64_t *size)
-{
-    return get(call, array, array, size, sizeof *size);
-}
-
-aclnnStatus aclGetIntArraySize(const aclIntArray *array, uint64_t *size)
-{
-    return size_of("aclGetIntArraySize", array, size);
-}
-
-aclnnStatus aclGetFloatArraySize(const aclFloatArray *array, uint64_t *size)
-{
-    return size_of("aclGetFloatArraySize", array, size);
-}
-
-aclnnStatus aclGetBoolArraySize(const aclBoolArray *array, uint64_t *size)
-{
-    return size_of("aclGetBoolArraySize", array, size);
-}
-
-aclnnStatus aclGetTensorListSize(const aclTensorList *tensorList, uint64_t *size)
-{
-    return size_of("aclGetTensorListSize", tensorList, size);
-}
-
-aclnnStatus aclGetScalarListSize(const aclScalarList *scalarList, uint64_t *size)
-{
-    return size_of("aclGetScalarListSize", scalarList, size);
-}
-
 /* The vendor's signatures have const pointers to the objects that they destroy. */
 static aclnnStatus destroy(const void *object)
 {
@@ -276,31 +190,37 @@ aclnnStatus aclDestroyScalar(const aclScalar *scalar)
     return destroy(scalar);
 }
 
-aclnnStatus aclDestroyIntArray(const aclIntArray *array)
-{
-    return destroy(array);
-}
+#define CREATE_AND_SIZE(name, values, array) \
+    acl##name *aclCreate##name(values value, uint64_t size) \
+    { \
+        return new_array(value, size, sizeof *value); \
+    } \
+    aclnnStatus aclGet##name##Size(const acl##name *(array), uint64_t *size) \
+    { \
+        return get(__func__, array, array, size, sizeof *size); /* arrays and lists begin with it */ \
+    }
 
-aclnnStatus aclDestroyFloatArray(const aclFloatArray *array)
-{
-    return destroy(array);
-}
+#define ARRAY(name, values) \
+    CREATE_AND_SIZE(name, values, array) \
+    aclnnStatus aclDestroy##name(const acl##name *array) \
+    { \
+        return destroy(array); \
+    }
+ARRAY(IntArray, const int64_t *)
+ARRAY(FloatArray, const float *)
+ARRAY(BoolArray, const bool *)
 
-aclnnStatus aclDestroyBoolArray(const aclBoolArray *array)
-{
-    return destroy(array);
-}
-
-aclnnStatus aclDestroyTensorList(const aclTensorList *array)
-{
-    for (uint64_t i = 0; array != NULL && i < array->size; i++)
-        (void)aclDestroyTensor(array->value[i]);
-    return destroy(array);
-}
-
-aclnnStatus aclDestroyScalarList(const aclScalarList *array)
-{
-    for (uint64_t i = 0; array != NULL && i < array->size; i++)
-        (void)aclDestroyScalar(array->value[i]);
-    return destroy(array);
-}
+#define LIST(name, list, member) \
+    struct acl##name { \
+        uint64_t size; \
+        const acl##member *value[]; \
+    }; \
+    CREATE_AND_SIZE(name, const acl##member *const *, list) \
+    aclnnStatus aclDestroy##name(const acl##name *array) \
+    { \
+        for (uint64_t i = 0; array != NULL && i < array->size; i++) \
+            (void)aclDestroy##member(array->value[i]); \
+        return destroy(array); \
+    }
+LIST(TensorList, tensorList, Tensor)
+LIST(ScalarList, scalarList, Scalar)

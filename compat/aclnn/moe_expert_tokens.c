@@ -17,19 +17,18 @@ static aclnnStatus run(aclOpExecutor *e)
 static const struct syi_aclnn_op op = {"aclnnMoeComputeExpertTokens", SYI_ACLNN_CALLS(moe_permute_ids), run,
                                        false};
 
-aclnnStatus aclnnMoeComputeExpertTokensGetWorkspaceSize(const aclTensor *sortedExperts, int64_t numExperts,
-                                                        const aclTensor *out, uint64_t *workspaceSize,
-                                                        aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeComputeExpertTokens, op, const aclTensor *sortedExperts, int64_t numExperts,
+                   const aclTensor *out)
 {
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [SORTED] = {"sortedExperts", sortedExperts, SYI_ACLNN_COLUMN, SYI_ACLNN_I32, 0, 2, 0},
-        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, SYI_ACLNN_I32, 0, 1, 0},
+        [SORTED] = {SYI_NAMED(sortedExperts), SYI_ACLNN_COLUMN, SYI_ACLNN_I32, 0, 2, 0},
+        [OUT] = {SYI_NAMED(out), SYI_ACLNN_OUTPUT, SYI_ACLNN_I32, 0, 1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     const bool good = syi_aclnn_check_tensors(e, rules), countable = numExperts >= 1 && numExperts < 16777215;
     syi_aclnn_want(e, countable, ACLNN_ERR_PARAM_INVALID, "numExperts", numExperts, "1 to 16777214");
     if (!good || !countable)
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     const int64_t n = e->view[SORTED].shape[0];
     const DLTensor *no_elements = syi_aclnn_list(e, NO_ELEMENTS, SY_I32, n, 0);
     e->n_experts = numExperts;
@@ -43,7 +42,5 @@ aclnnStatus aclnnMoeComputeExpertTokensGetWorkspaceSize(const aclTensor *sortedE
                                   .allow_missing = true};
     (void)syi_aclnn_query(e);
     syi_aclnn_check_shape(e, OUT, numExperts, -1);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeComputeExpertTokens, op)

@@ -23,17 +23,16 @@ static void check_shapes(aclOpExecutor *e)
     const int64_t choices = e->view[SCALES].taken ? e->view[SCALES].shape[1] : 1;
     const int64_t elements = e->view[ROWS].dims[e->view[ROWS].dl.ndim - 1], n = e->view[PLACES].shape[0];
     if (elements != width)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "expandedX has rows of %lld elements, want %lld as out",
-                         (long long)elements, (long long)width);
+        SYI_ACLNN_INVALID(e, "expandedX has rows of %lld elements, want %lld as out", (long long)elements,
+                          (long long)width);
     syi_aclnn_check_shape(e, X1, tokens, width);
     syi_aclnn_check_shape(e, X2, tokens, width);
     syi_aclnn_check_shape(e, BIAS, e->view[BIAS].shape[0], width);
     syi_aclnn_check_shape(e, SCALES, tokens, choices);
     syi_aclnn_check_shape(e, EXPERTS, tokens, choices);
     if (choices < 1 || n / choices != tokens || n % choices != 0)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "expandedRowIdx has %lld rows, want %lld for each of the %lld tokens", (long long)n,
-                         (long long)choices, (long long)tokens);
+        SYI_ACLNN_INVALID(e, "expandedRowIdx has %lld rows, want %lld for each of the %lld tokens",
+                          (long long)n, (long long)choices, (long long)tokens);
 }
 
 /* The rows of experts with a capacity are one after the other. */
@@ -55,30 +54,27 @@ static void plan(aclOpExecutor *e, int64_t drop_pad)
     (void)syi_aclnn_query(e);
 }
 
-aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
-    const aclTensor *expandedX, const aclTensor *expandedRowIdx, const aclTensor *x1Optional,
-    const aclTensor *x2Optional, const aclTensor *biasOptional, const aclTensor *scalesOptional,
-    const aclTensor *expertIdxOptional, int64_t dropPadMode, const aclTensor *out, uint64_t *workspaceSize,
-    aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeFinalizeRoutingV2, op, const aclTensor *expandedX, const aclTensor *expandedRowIdx,
+                   const aclTensor *x1Optional, const aclTensor *x2Optional, const aclTensor *biasOptional,
+                   const aclTensor *scalesOptional, const aclTensor *expertIdxOptional, int64_t dropPadMode,
+                   const aclTensor *out)
 {
     const bool padded = dropPadMode == 1 || dropPadMode == 3;
     const unsigned optional = SYI_ACLNN_OPTIONAL, i32 = SYI_ACLNN_I32;
     const unsigned experts = biasOptional != NULL ? 0u : (unsigned)SYI_ACLNN_IGNORED;
     const unsigned dense = padded ? (unsigned)SYI_ACLNN_DENSE : 0u;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [ROWS] = {"expandedX", expandedX, dense, SYI_ACLNN_FLOATS, 0, padded ? 3 : 2, 0},
-        [PLACES] = {"expandedRowIdx", expandedRowIdx, 0, i32, 0, 1, TO(sorted_indices)},
-        [X1] = {"x1Optional", x1Optional, optional, 0, ROWS + 1, 2, TO(residual)},
-        [X2] = {"x2Optional", x2Optional, optional, 0, ROWS + 1, 2, TO(shared)},
-        [BIAS] = {"biasOptional", biasOptional, optional, 0, ROWS + 1, 2, TO(bias)},
-        [SCALES] = {"scalesOptional", scalesOptional, optional, SYI_ACLNN_FLOATS, 0, 2, TO(probs)},
-        [EXPERTS] = {"expertIdxOptional", expertIdxOptional, experts, i32, 0, 2, TO(bias_ids)},
-        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, 0, ROWS + 1, 2, TO(tokens)},
+        [ROWS] = {SYI_NAMED(expandedX), dense, SYI_ACLNN_FLOATS, 0, padded ? 3 : 2, 0},
+        [PLACES] = {SYI_NAMED(expandedRowIdx), 0, i32, 0, 1, TO(sorted_indices)},
+        [X1] = {SYI_NAMED(x1Optional), optional, 0, ROWS + 1, 2, TO(residual)},
+        [X2] = {SYI_NAMED(x2Optional), optional, 0, ROWS + 1, 2, TO(shared)},
+        [BIAS] = {SYI_NAMED(biasOptional), optional, 0, ROWS + 1, 2, TO(bias)},
+        [SCALES] = {SYI_NAMED(scalesOptional), optional, SYI_ACLNN_FLOATS, 0, 2, TO(probs)},
+        [EXPERTS] = {SYI_NAMED(expertIdxOptional), experts, i32, 0, 2, TO(bias_ids)},
+        [OUT] = {SYI_NAMED(out), SYI_ACLNN_OUTPUT, 0, ROWS + 1, 2, TO(tokens)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (syi_aclnn_check_tensors(e, rules))
         plan(e, dropPadMode);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeFinalizeRoutingV2, op)

@@ -66,11 +66,11 @@ static void check_values(aclOpExecutor *e, int64_t active, int64_t capacity, int
                         : drop_pad == 1 && (capacity < 1 || capacity > e->n_tokens) ? "expertCapacityOptional"
                                                                                     : NULL;
     if (field != NULL)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "%s is out of its range: activeNum %lld, expertCapacity %lld for %lld tokens, "
-                         "expertNum %lld, dropPadMode %lld, flag %lld",
-                         field, (long long)active, (long long)capacity, (long long)e->n_tokens,
-                         (long long)experts, (long long)drop_pad, (long long)flag);
+        SYI_ACLNN_INVALID(e,
+                          "%s is out of its range: activeNum %lld, expertCapacity %lld for %lld tokens, "
+                          "expertNum %lld, dropPadMode %lld, flag %lld",
+                          field, (long long)active, (long long)capacity, (long long)e->n_tokens,
+                          (long long)experts, (long long)drop_pad, (long long)flag);
 }
 
 static void plan(aclOpExecutor *e, int64_t active)
@@ -96,38 +96,38 @@ static void plan(aclOpExecutor *e, int64_t active)
                                   .expert_offsets = experts > 0 ? offsets : NULL};
     const sy_query query = syi_aclnn_query(e);
     if (padded && e->view[EXPANDED].dims[1] != capacity)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "expandedXOut has %lld rows for an expert, want %lld",
-                         (long long)e->view[EXPANDED].dims[1], (long long)capacity);
+        SYI_ACLNN_INVALID(e, "expandedXOut has %lld rows for an expert, want %lld",
+                          (long long)e->view[EXPANDED].dims[1], (long long)capacity);
     syi_aclnn_check_shape(e, EXPANDED, padded ? experts : query.rows, padded ? capacity * width : width);
     syi_aclnn_check_shape(e, ROWS, all, -1);
     syi_aclnn_check_shape(e, COUNTS, experts, -1);
     syi_aclnn_check_shape(e, BEFORE, experts, -1);
 }
 
-aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
-    const aclTensor *x, const aclTensor *expertIdx, int64_t activeNumOptional, int64_t expertCapacityOptional,
-    int64_t expertNumOptional, int64_t dropPadModeOptional, int64_t expertTokensCountOrCumsumFlagOptional,
-    bool expertTokensBeforeCapacityFlagOptional, const aclTensor *expandedXOut,
-    const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOutOptional,
-    const aclTensor *expertTokensBeforeCapacityOutOptional, uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV2, op, const aclTensor *x, const aclTensor *expertIdx,
+                   int64_t activeNumOptional, int64_t expertCapacityOptional, int64_t expertNumOptional,
+                   int64_t dropPadModeOptional, int64_t expertTokensCountOrCumsumFlagOptional,
+                   bool expertTokensBeforeCapacityFlagOptional, const aclTensor *expandedXOut,
+                   const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOutOptional,
+                   const aclTensor *expertTokensBeforeCapacityOutOptional)
 {
     const bool padded = dropPadModeOptional == 1, before = padded && expertTokensBeforeCapacityFlagOptional;
     const bool counted = !padded && expertTokensCountOrCumsumFlagOptional != 0;
     const unsigned out = SYI_ACLNN_OUTPUT, ignored = SYI_ACLNN_IGNORED, i32 = SYI_ACLNN_I32;
     const unsigned expanded = out | (padded ? (unsigned)SYI_ACLNN_DENSE : 0u);
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [X] = {"x", x, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
-        [IDS] = {"expertIdx", expertIdx, 0, i32, 0, 2, 0},
-        [EXPANDED] = {"expandedXOut", expandedXOut, expanded, 0, X + 1, padded ? 3 : 2, 0},
-        [ROWS] = {"expandedRowIdxOut", expandedRowIdxOut, out, i32, 0, 1, 0},
-        [COUNTS] = {"expertTokensCountOrCumsumOutOptional", expertTokensCountOrCumsumOutOptional,
-                    out | (counted ? 0u : ignored), i32, 0, 1, 0},
-        [BEFORE] = {"expertTokensBeforeCapacityOutOptional", expertTokensBeforeCapacityOutOptional,
-                    out | (before ? 0u : ignored), i32, 0, 1, 0},
+        [X] = {SYI_NAMED(x), 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
+        [IDS] = {SYI_NAMED(expertIdx), 0, i32, 0, 2, 0},
+        [EXPANDED] = {SYI_NAMED(expandedXOut), expanded, 0, X + 1, padded ? 3 : 2, 0},
+        [ROWS] = {SYI_NAMED(expandedRowIdxOut), out, i32, 0, 1, 0},
+        [COUNTS] = {SYI_NAMED(expertTokensCountOrCumsumOutOptional), out | (counted ? 0u : ignored), i32, 0,
+                    1, 0},
+        [BEFORE] = {SYI_NAMED(expertTokensBeforeCapacityOutOptional), out | (before ? 0u : ignored), i32, 0,
+                    1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     e->n_tokens = e->view[X].shape[0];
     e->n_experts = expertNumOptional;
     e->number[CAPACITY] = padded ? expertCapacityOptional : 0;
@@ -135,7 +135,5 @@ aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
     check_values(e, activeNumOptional, expertCapacityOptional, expertNumOptional, dropPadModeOptional,
                  expertTokensCountOrCumsumFlagOptional);
     plan(e, activeNumOptional);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeInitRoutingV2, op)

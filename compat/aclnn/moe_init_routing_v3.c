@@ -107,27 +107,27 @@ static void plan(aclOpExecutor *e)
     (void)syi_aclnn_query(e);
 }
 
-aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
-    const aclTensor *x, const aclTensor *expertIdx, const aclTensor *scaleOptional,
-    const aclTensor *offsetOptional, int64_t activeNum, int64_t expertCapacity, int64_t expertNum,
-    int64_t dropPadMode, int64_t expertTokensNumType, bool expertTokensNumFlag, int64_t quantMode,
-    const aclIntArray *activeExpertRangeOptional, int64_t rowIdxType, const aclTensor *expandedXOut,
-    const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOut,
-    const aclTensor *expandedScaleOut, uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeInitRoutingV3, op, const aclTensor *x, const aclTensor *expertIdx,
+                   const aclTensor *scaleOptional, const aclTensor *offsetOptional, int64_t activeNum,
+                   int64_t expertCapacity, int64_t expertNum, int64_t dropPadMode,
+                   int64_t expertTokensNumType, bool expertTokensNumFlag, int64_t quantMode,
+                   const aclIntArray *activeExpertRangeOptional, int64_t rowIdxType,
+                   const aclTensor *expandedXOut, const aclTensor *expandedRowIdxOut,
+                   const aclTensor *expertTokensCountOrCumsumOut, const aclTensor *expandedScaleOut)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, i32 = SYI_ACLNN_I32, f32 = SYI_ACLNN_F32;
     const bool pairs = expertTokensNumType == 2;
     const bool scales = scaleOptional != NULL || expandedScaleOut == NULL;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [X] = {"x", x, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
-        [IDS] = {"expertIdx", expertIdx, 0, i32, 0, 2, 0},
-        [SCALE] = {"scaleOptional", scaleOptional, SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
-        [EXPANDED] = {"expandedXOut", expandedXOut, out, 0, X + 1, 2, 0},
-        [ROWS] = {"expandedRowIdxOut", expandedRowIdxOut, out, i32, 0, 1, 0},
-        [COUNTS] = {"expertTokensCountOrCumsumOut", expertTokensCountOrCumsumOut, out,
-                    SYI_ACLNN_BIT(ACL_INT64), 0, pairs ? 2 : 1, 0},
-        [SCALES_OUT] = {"expandedScaleOut", expandedScaleOut,
-                        out | (scales ? 0u : (unsigned)SYI_ACLNN_IGNORED), f32, 0, 1, 0},
+        [X] = {SYI_NAMED(x), 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
+        [IDS] = {SYI_NAMED(expertIdx), 0, i32, 0, 2, 0},
+        [SCALE] = {SYI_NAMED(scaleOptional), SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
+        [EXPANDED] = {SYI_NAMED(expandedXOut), out, 0, X + 1, 2, 0},
+        [ROWS] = {SYI_NAMED(expandedRowIdxOut), out, i32, 0, 1, 0},
+        [COUNTS] = {SYI_NAMED(expertTokensCountOrCumsumOut), out, SYI_ACLNN_BIT(ACL_INT64), 0, pairs ? 2 : 1,
+                    0},
+        [SCALES_OUT] = {SYI_NAMED(expandedScaleOut), out | (scales ? 0u : (unsigned)SYI_ACLNN_IGNORED), f32,
+                        0, 1, 0},
     };
     (void)offsetOptional; /* of quantisation */
     (void)expertCapacity; /* of dropPadMode 1 */
@@ -136,7 +136,7 @@ aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     const int64_t first = ranged ? range->value[0] : 0, end = ranged ? range->value[1] : expertNum;
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     e->n_tokens = e->view[X].shape[0];
     e->n_rows = e->view[IDS].shape[0] * e->view[IDS].shape[1];
     e->n_experts = first >= 0 && end >= first ? end - first : -1;
@@ -157,7 +157,5 @@ aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
     want(e, e->n_experts >= 0 && end <= expertNum && (range == NULL || ranged || range->size == 0),
          "activeExpertRangeOptional", first, "a first and an end from 0 to expertNum");
     plan(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeInitRoutingV3, op)

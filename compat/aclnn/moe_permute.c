@@ -8,20 +8,20 @@ enum { TOKENS, MAP, PROBS, PERMUTED, PERMUTED_PROBS, INDICES, N_TENSORS };
 static const struct syi_aclnn_op op = {"aclnnMoeTokenPermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_permute),
                                        .on_device = true};
 
-aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
-    const aclTensor *tokens, const aclTensor *routingMap, const aclTensor *probsOptional,
-    int64_t numOutTokens, bool dropAndPad, aclTensor *permuteTokensOut, aclTensor *permuteProbsOutOptional,
-    aclTensor *sortedIndicesOut, uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMap, op, const aclTensor *tokens,
+                   const aclTensor *routingMap, const aclTensor *probsOptional, int64_t numOutTokens,
+                   bool dropAndPad, aclTensor *permuteTokensOut, aclTensor *permuteProbsOutOptional,
+                   aclTensor *sortedIndicesOut)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, optional = SYI_ACLNN_OPTIONAL, wide = optional | SYI_ACLNN_WIDENS;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [TOKENS] = {"tokens", tokens, 0, SYI_ACLNN_FLOATS, 0, 2, TO(tokens)},
-        [MAP] = {"routingMap", routingMap, 0, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
-        [PROBS] = {"probsOptional", probsOptional, wide, 0, TOKENS + 1, 2, TO(probs)},
-        [PERMUTED] = {"permuteTokensOut", permuteTokensOut, out, 0, TOKENS + 1, 2, TO(permuted_tokens)},
-        [PERMUTED_PROBS] = {"permuteProbsOutOptional", permuteProbsOutOptional, out | optional, 0, PROBS + 1,
-                            1, TO(permuted_probs)},
-        [INDICES] = {"sortedIndicesOut", sortedIndicesOut, out, SYI_ACLNN_I32, 0, 1, TO(sorted_indices)},
+        [TOKENS] = {SYI_NAMED(tokens), 0, SYI_ACLNN_FLOATS, 0, 2, TO(tokens)},
+        [MAP] = {SYI_NAMED(routingMap), 0, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
+        [PROBS] = {SYI_NAMED(probsOptional), wide, 0, TOKENS + 1, 2, TO(probs)},
+        [PERMUTED] = {SYI_NAMED(permuteTokensOut), out, 0, TOKENS + 1, 2, TO(permuted_tokens)},
+        [PERMUTED_PROBS] = {SYI_NAMED(permuteProbsOutOptional), out | optional, 0, PROBS + 1, 1,
+                            TO(permuted_probs)},
+        [INDICES] = {SYI_NAMED(sortedIndicesOut), out, SYI_ACLNN_I32, 0, 1, TO(sorted_indices)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if ((probsOptional != NULL) != (permuteProbsOutOptional != NULL))
@@ -30,7 +30,7 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
                          "permuteProbsOutOptional or none",
                          probsOptional != NULL ? "permuteProbsOutOptional" : "probsOptional");
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     e->args.permute.num_out_tokens = numOutTokens;
     e->args.permute.drop_and_pad = dropAndPad;
     e->n_rows = syi_aclnn_query(e).rows;
@@ -40,7 +40,5 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
     syi_aclnn_check_shape(e, PERMUTED, e->n_rows, e->view[TOKENS].shape[1]);
     syi_aclnn_check_shape(e, PERMUTED_PROBS, e->n_rows, -1);
     syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermuteWithRoutingMap, op)

@@ -28,24 +28,23 @@ static void check_output(aclOpExecutor *e, int i, int64_t columns)
         e->status = ACLNN_ERR_INNER_NULLPTR;
 }
 
-aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
-    const aclTensor *permutedTokenOutputGrad, const aclTensor *permutedProbsOutputGradOptional,
-    const aclTensor *sortedIndices, const aclTensor *routingMapOptional, int64_t numExperts,
-    int64_t tokensNum, bool dropAndPad, aclTensor *tokensGradOut, aclTensor *probsGradOutOptional,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMapGrad, op, const aclTensor *permutedTokenOutputGrad,
+                   const aclTensor *permutedProbsOutputGradOptional, const aclTensor *sortedIndices,
+                   const aclTensor *routingMapOptional, int64_t numExperts, int64_t tokensNum,
+                   bool dropAndPad, aclTensor *tokensGradOut, aclTensor *probsGradOutOptional)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, optional = SYI_ACLNN_OPTIONAL, wide = optional | SYI_ACLNN_WIDENS;
     const unsigned probs_out = out | optional | SYI_ACLNN_BESIDE;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [GRAD_PERMUTED] = {"permutedTokenOutputGrad", permutedTokenOutputGrad, 0, SYI_ACLNN_FLOATS, 0, 2,
+        [GRAD_PERMUTED] = {SYI_NAMED(permutedTokenOutputGrad), 0, SYI_ACLNN_FLOATS, 0, 2,
                            TO(grad_permuted_tokens)},
-        [GRAD_PERMUTED_PROBS] = {"permutedProbsOutputGradOptional", permutedProbsOutputGradOptional, wide, 0,
-                                 GRAD_PERMUTED + 1, 1, TO(grad_permuted_probs)},
-        [INDICES] = {"sortedIndices", sortedIndices, 0, SYI_ACLNN_I32, 0, 1, TO(sorted_indices)},
-        [MAP] = {"routingMapOptional", routingMapOptional, optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
-        [GRAD_TOKENS] = {"tokensGradOut", tokensGradOut, out, 0, GRAD_PERMUTED + 1, 2, TO(grad_tokens)},
-        [GRAD_PROBS] = {"probsGradOutOptional", probsGradOutOptional, probs_out, 0, GRAD_PERMUTED_PROBS + 1,
-                        2, TO(grad_probs)},
+        [GRAD_PERMUTED_PROBS] = {SYI_NAMED(permutedProbsOutputGradOptional), wide, 0, GRAD_PERMUTED + 1, 1,
+                                 TO(grad_permuted_probs)},
+        [INDICES] = {SYI_NAMED(sortedIndices), 0, SYI_ACLNN_I32, 0, 1, TO(sorted_indices)},
+        [MAP] = {SYI_NAMED(routingMapOptional), optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
+        [GRAD_TOKENS] = {SYI_NAMED(tokensGradOut), out, 0, GRAD_PERMUTED + 1, 2, TO(grad_tokens)},
+        [GRAD_PROBS] = {SYI_NAMED(probsGradOutOptional), probs_out, 0, GRAD_PERMUTED_PROBS + 1, 2,
+                        TO(grad_probs)},
     };
     if (numExperts <= 0 || tokensNum <= 0) /* the vendor checks these first */
         return syi_aclnn_fail(ACLNN_ERR_PARAM_INVALID,
@@ -57,10 +56,10 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
                          "routingMapOptional is null beside permutedProbsOutputGradOptional, want the "
                          "experts of each token");
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     if (is_empty(e)) {
         e->view[GRAD_PROBS].taken = false;
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     }
     e->n_tokens = tokensNum;
     e->n_experts = numExperts;
@@ -72,7 +71,5 @@ aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
     syi_aclnn_check_limits(e, dropAndPad);
     check_output(e, GRAD_TOKENS, e->view[GRAD_PERMUTED].shape[1]);
     check_output(e, GRAD_PROBS, numExperts);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermuteWithRoutingMapGrad, op)

@@ -20,7 +20,7 @@ static bool check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, 
 {
     const bool good = syi_aclnn_check_tensors(e, rules);
     if (padded)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "paddedMode is true, want false");
+        SYI_ACLNN_INVALID(e, "paddedMode is true, want false");
     return good && !padded;
 }
 
@@ -29,23 +29,20 @@ static bool check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, 
 static const struct syi_aclnn_op permute = {"aclnnMoeTokenPermute", SYI_ACLNN_CALLS(moe_permute_ids),
                                             .on_device = true};
 
-aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const aclTensor *indices,
-                                                 int64_t numOutTokens, bool paddedMode,
-                                                 const aclTensor *permuteTokensOut,
-                                                 const aclTensor *sortedIndicesOut, uint64_t *workspaceSize,
-                                                 aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenPermute, permute, const aclTensor *tokens, const aclTensor *indices,
+                   int64_t numOutTokens, bool paddedMode, const aclTensor *permuteTokensOut,
+                   const aclTensor *sortedIndicesOut)
 {
     const unsigned column = SYI_ACLNN_COLUMN, integers = SYI_ACLNN_INTEGERS;
     const struct syi_aclnn_rule rules[N_PERMUTE] = {
-        [TOKENS] = {"tokens", tokens, 0, floats, 0, 2, TO_PERMUTE(tokens)},
-        [IDS] = {"indices", indices, column, integers, 0, 2, TO_PERMUTE(ids)},
-        [PERMUTED] = {"permuteTokensOut", permuteTokensOut, output, 0, TOKENS + 1, 2,
-                      TO_PERMUTE(permuted_tokens)},
-        [INDICES] = {"sortedIndicesOut", sortedIndicesOut, output, i32, 0, 1, TO_PERMUTE(sorted_indices)},
+        [TOKENS] = {SYI_NAMED(tokens), 0, floats, 0, 2, TO_PERMUTE(tokens)},
+        [IDS] = {SYI_NAMED(indices), column, integers, 0, 2, TO_PERMUTE(ids)},
+        [PERMUTED] = {SYI_NAMED(permuteTokensOut), output, 0, TOKENS + 1, 2, TO_PERMUTE(permuted_tokens)},
+        [INDICES] = {SYI_NAMED(sortedIndicesOut), output, i32, 0, 1, TO_PERMUTE(sorted_indices)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&permute, rules, N_PERMUTE, workspaceSize, executor);
     if (!check_tensors(e, rules, paddedMode))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     e->args.permute_ids.num_out_tokens = numOutTokens;
     const sy_query query = syi_aclnn_query(e);
     e->n_tokens = e->view[IDS].shape[0];
@@ -53,10 +50,8 @@ aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const 
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, PERMUTED, query.rows, e->view[TOKENS].shape[1]);
     syi_aclnn_check_shape(e, INDICES, e->n_rows, -1);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermute, permute)
 
 /* ---- Unpermute, and the gradient of permute ---------------------------------------------------------- */
 
@@ -75,53 +70,43 @@ static void plan_unpermute(aclOpExecutor *e, int64_t tokens)
     syi_aclnn_check_shape(e, OUT, e->n_tokens, e->view[ROWS].shape[1]);
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedTokens,
-                                                   const aclTensor *sortedIndices,
-                                                   const aclTensor *probsOptional, bool paddedMode,
-                                                   const aclIntArray *restoreShapeOptional,
-                                                   const aclTensor *out, uint64_t *workspaceSize,
-                                                   aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermute, unpermute, const aclTensor *permutedTokens,
+                   const aclTensor *sortedIndices, const aclTensor *probsOptional, bool paddedMode,
+                   const aclIntArray *restoreShapeOptional, const aclTensor *out)
 {
     const struct syi_aclnn_rule rules[N_UNPERMUTE] = {
-        [ROWS] = {"permutedTokens", permutedTokens, 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
-        [SORTED] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
-        [PROBS] = {"probsOptional", probsOptional, SYI_ACLNN_OPTIONAL, floats, 0, 2, TO_UNPERMUTE(probs)},
-        [OUT] = {"out", out, output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
+        [ROWS] = {SYI_NAMED(permutedTokens), 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
+        [SORTED] = {SYI_NAMED(sortedIndices), 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
+        [PROBS] = {SYI_NAMED(probsOptional), SYI_ACLNN_OPTIONAL, floats, 0, 2, TO_UNPERMUTE(probs)},
+        [OUT] = {SYI_NAMED(out), output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
     };
     (void)restoreShapeOptional; /* of the padded mode */
     aclOpExecutor *e = syi_aclnn_begin(&unpermute, rules, N_UNPERMUTE, workspaceSize, executor);
     if (check_tensors(e, rules, paddedMode))
         plan_unpermute(e, e->view[probsOptional != NULL ? PROBS : SORTED].shape[0]);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
 
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermute, unpermute)
-
-aclnnStatus aclnnMoeTokenPermuteGradGetWorkspaceSize(const aclTensor *permutedOutputGrad,
-                                                     const aclTensor *sortedIndices, int64_t numTopk,
-                                                     bool paddedMode, aclTensor *out, uint64_t *workspaceSize,
-                                                     aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, permute_grad, const aclTensor *permutedOutputGrad,
+                   const aclTensor *sortedIndices, int64_t numTopk, bool paddedMode, aclTensor *out)
 {
     const struct syi_aclnn_rule rules[N_UNPERMUTE] = {
-        [ROWS] = {"permutedOutputGrad", permutedOutputGrad, 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
-        [SORTED] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
+        [ROWS] = {SYI_NAMED(permutedOutputGrad), 0, floats, 0, 2, TO_UNPERMUTE(permuted_tokens)},
+        [SORTED] = {SYI_NAMED(sortedIndices), 0, i32, 0, 1, TO_UNPERMUTE(sorted_indices)},
         [PROBS] = {"probs", NULL, SYI_ACLNN_IGNORED, 0, 0, 2, 0},
-        [OUT] = {"out", out, output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
+        [OUT] = {SYI_NAMED(out), output, 0, ROWS + 1, 2, TO_UNPERMUTE(tokens)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&permute_grad, rules, N_UNPERMUTE, workspaceSize, executor);
     if (!check_tensors(e, rules, paddedMode))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     const int64_t n = e->view[SORTED].shape[0];
     if (numTopk < 1 || n % numTopk != 0)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "numTopk is %lld, want a divisor of the %lld sortedIndices", (long long)numTopk,
-                         (long long)n);
+        SYI_ACLNN_INVALID(e, "numTopk is %lld, want a divisor of the %lld sortedIndices", (long long)numTopk,
+                          (long long)n);
     else
         plan_unpermute(e, n / numTopk);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenPermuteGrad, permute_grad)
 
 /* ---- The gradient of unpermute ----------------------------------------------------------------------- */
 
@@ -261,36 +246,31 @@ static void plan_grad(aclOpExecutor *e)
     syi_aclnn_check_shape(e, WEIGHTS, e->n_tokens, choices);
     syi_aclnn_check_shape(e, FORWARD, rows, width);
     if (e->status == ACLNN_SUCCESS && e->n_rows != e->n_tokens * choices) /* probs has as many elements */
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "sortedIndices has %lld numbers, want %lld for each of %lld tokens",
-                         (long long)e->n_rows, (long long)choices, (long long)e->n_tokens);
+        SYI_ACLNN_INVALID(e, "sortedIndices has %lld numbers, want %lld for each of %lld tokens",
+                          (long long)e->n_rows, (long long)choices, (long long)e->n_tokens);
     syi_aclnn_check_limits(e, false);
     syi_aclnn_check_shape(e, GRAD_ROWS, rows, width);
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, choices);
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
-    const aclTensor *permutedTokens, const aclTensor *unpermutedTokensGrad, const aclTensor *sortedIndices,
-    const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
-    aclTensor *permutedTokensGradOut, aclTensor *probsGradOut, uint64_t *workspaceSize,
-    aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteGrad, unpermute_grad, const aclTensor *permutedTokens,
+                   const aclTensor *unpermutedTokensGrad, const aclTensor *sortedIndices,
+                   const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
+                   aclTensor *permutedTokensGradOut, aclTensor *probsGradOut)
 {
     const unsigned forward = probsOptional != NULL ? 0u : (unsigned)SYI_ACLNN_OPTIONAL;
     const unsigned probs_out = output | SYI_ACLNN_BESIDE;
     const struct syi_aclnn_rule rules[N_GRAD] = {
-        [FORWARD] = {"permutedTokens", permutedTokens, forward, 0, GRAD + 1, 2, 0},
-        [GRAD] = {"unpermutedTokensGrad", unpermutedTokensGrad, 0, floats, 0, 2, 0},
-        [PLACES] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, 0},
-        [WEIGHTS] = {"probsOptional", probsOptional, SYI_ACLNN_OPTIONAL | SYI_ACLNN_WIDENS, 0, GRAD + 1, 2,
-                     0},
-        [GRAD_ROWS] = {"permutedTokensGradOut", permutedTokensGradOut, output, 0, GRAD + 1, 2, 0},
-        [GRAD_PROBS] = {"probsGradOut", probsGradOut, probs_out, 0, WEIGHTS + 1, 2, 0},
+        [FORWARD] = {SYI_NAMED(permutedTokens), forward, 0, GRAD + 1, 2, 0},
+        [GRAD] = {SYI_NAMED(unpermutedTokensGrad), 0, floats, 0, 2, 0},
+        [PLACES] = {SYI_NAMED(sortedIndices), 0, i32, 0, 1, 0},
+        [WEIGHTS] = {SYI_NAMED(probsOptional), SYI_ACLNN_OPTIONAL | SYI_ACLNN_WIDENS, 0, GRAD + 1, 2, 0},
+        [GRAD_ROWS] = {SYI_NAMED(permutedTokensGradOut), output, 0, GRAD + 1, 2, 0},
+        [GRAD_PROBS] = {SYI_NAMED(probsGradOut), probs_out, 0, WEIGHTS + 1, 2, 0},
     };
     (void)restoreShapeOptional; /* of the padded mode */
     aclOpExecutor *e = syi_aclnn_begin(&unpermute_grad, rules, N_GRAD, workspaceSize, executor);
     if (check_tensors(e, rules, paddedMode))
         plan_grad(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermuteGrad, unpermute_grad)

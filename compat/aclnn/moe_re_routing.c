@@ -54,8 +54,7 @@ static void plan(aclOpExecutor *e)
     e->n_rows = e->view[TOKENS].shape[0];
     e->n_experts = e->view[COUNTS].shape[1];
     if (e->n_rows > INT32_MAX)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "tokens has %lld rows, want less than 2^31",
-                         (long long)e->n_rows);
+        SYI_ACLNN_INVALID(e, "tokens has %lld rows, want less than 2^31", (long long)e->n_rows);
     const sy_moe_reorder_chunks_args rows = {.rows = syi_aclnn_arg(e, TOKENS),
                                              .counts = syi_aclnn_arg(e, COUNTS),
                                              .extra = syi_aclnn_arg(e, SCALES)};
@@ -70,32 +69,27 @@ static void plan(aclOpExecutor *e)
     syi_aclnn_check_shape(e, TOTALS, e->n_experts, -1);
 }
 
-aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
-    const aclTensor *tokens, const aclTensor *expertTokenNumPerRank, const aclTensor *perTokenScalesOptional,
-    int64_t expertTokenNumType, int64_t idxType, const aclTensor *permuteTokens,
-    const aclTensor *permutePerTokenScales, const aclTensor *permuteTokenIdx, const aclTensor *expertTokenNum,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeReRouting, op, const aclTensor *tokens, const aclTensor *expertTokenNumPerRank,
+                   const aclTensor *perTokenScalesOptional, int64_t expertTokenNumType, int64_t idxType,
+                   const aclTensor *permuteTokens, const aclTensor *permutePerTokenScales,
+                   const aclTensor *permuteTokenIdx, const aclTensor *expertTokenNum)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, integers = SYI_ACLNN_INTEGERS, f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [TOKENS] = {"tokens", tokens, 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
-        [COUNTS] = {"expertTokenNumPerRank", expertTokenNumPerRank, 0, integers, 0, 2, 0},
-        [SCALES] = {"perTokenScalesOptional", perTokenScalesOptional, SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
-        [PERMUTED] = {"permuteTokens", permuteTokens, out, 0, TOKENS + 1, 2, 0},
-        [PERMUTED_SCALES] = {"permutePerTokenScales", permutePerTokenScales, out | SYI_ACLNN_BESIDE, 0,
-                             SCALES + 1, 1, 0},
-        [SOURCE] = {"permuteTokenIdx", permuteTokenIdx, out, SYI_ACLNN_I32, 0, 1, 0},
-        [TOTALS] = {"expertTokenNum", expertTokenNum, out, 0, COUNTS + 1, 1, 0},
+        [TOKENS] = {SYI_NAMED(tokens), 0, SYI_ACLNN_FLOATS | SYI_ACLNN_BIT(ACL_INT8), 0, 2, 0},
+        [COUNTS] = {SYI_NAMED(expertTokenNumPerRank), 0, integers, 0, 2, 0},
+        [SCALES] = {SYI_NAMED(perTokenScalesOptional), SYI_ACLNN_OPTIONAL, f32, 0, 1, 0},
+        [PERMUTED] = {SYI_NAMED(permuteTokens), out, 0, TOKENS + 1, 2, 0},
+        [PERMUTED_SCALES] = {SYI_NAMED(permutePerTokenScales), out | SYI_ACLNN_BESIDE, 0, SCALES + 1, 1, 0},
+        [SOURCE] = {SYI_NAMED(permuteTokenIdx), out, SYI_ACLNN_I32, 0, 1, 0},
+        [TOTALS] = {SYI_NAMED(expertTokenNum), out, 0, COUNTS + 1, 1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     const bool good = syi_aclnn_check_tensors(e, rules);
     if (expertTokenNumType != 1 || idxType != 0)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "expertTokenNumType is %lld and idxType %lld, want 1 and 0",
-                         (long long)expertTokenNumType, (long long)idxType);
+        SYI_ACLNN_INVALID(e, "expertTokenNumType is %lld and idxType %lld, want 1 and 0",
+                          (long long)expertTokenNumType, (long long)idxType);
     else if (good)
         plan(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeReRouting, op)

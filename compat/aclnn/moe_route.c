@@ -55,25 +55,23 @@ static void plan(aclOpExecutor *e, int64_t k, int64_t beside)
         e->status = tiling;
 }
 
-aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTensor *biasOptional, int64_t k,
-                                               int64_t kGroup, int64_t groupCount, int64_t groupSelectMode,
-                                               int64_t renorm, int64_t normType, bool outFlag,
-                                               double routedScalingFactor, double eps, const aclTensor *yOut,
-                                               const aclTensor *expertIdxOut, const aclTensor *outOut,
-                                               uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeGatingTopK, gating, const aclTensor *x, const aclTensor *biasOptional, int64_t k,
+                   int64_t kGroup, int64_t groupCount, int64_t groupSelectMode, int64_t renorm,
+                   int64_t normType, bool outFlag, double routedScalingFactor, double eps,
+                   const aclTensor *yOut, const aclTensor *expertIdxOut, const aclTensor *outOut)
 {
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (outFlag ? 0u : (unsigned)SYI_ACLNN_IGNORED);
     const unsigned floats = SYI_ACLNN_FLOATS, f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [LOGITS] = {"x", x, 0, floats, 0, 2, TO(logits)},
-        [BESIDE] = {"biasOptional", biasOptional, SYI_ACLNN_OPTIONAL, floats, 0, 1, 0},
-        [WEIGHTS] = {"yOut", yOut, out, 0, LOGITS + 1, 2, TO(weights)},
-        [IDS] = {"expertIdxOut", expertIdxOut, out, SYI_ACLNN_I32, 0, 2, TO(ids)},
-        [SCORES] = {"outOut", outOut, scores, f32, 0, 2, TO(scores)},
+        [LOGITS] = {SYI_NAMED(x), 0, floats, 0, 2, TO(logits)},
+        [BESIDE] = {SYI_NAMED(biasOptional), SYI_ACLNN_OPTIONAL, floats, 0, 1, 0},
+        [WEIGHTS] = {SYI_NAMED(yOut), out, 0, LOGITS + 1, 2, TO(weights)},
+        [IDS] = {SYI_NAMED(expertIdxOut), out, SYI_ACLNN_I32, 0, 2, TO(ids)},
+        [SCORES] = {SYI_NAMED(outOut), scores, f32, 0, 2, TO(scores)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&gating, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     syi_aclnn_want(e, renorm == 0, tiling, "renorm", renorm, "0 to 0");
     syi_aclnn_want(e, normType == 0 || normType == 1, tiling, "normType", normType, "0 to 1");
     syi_aclnn_want(e, groupSelectMode == 0 || groupSelectMode == 1, tiling, "groupSelectMode",
@@ -91,35 +89,29 @@ aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTens
     route->eps = (float)eps;
     route->scale = (float)routedScalingFactor;
     plan(e, k, experts);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
 
-SYI_ACLNN_SECOND_PHASE(aclnnMoeGatingTopK, gating)
-
-aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, const aclTensor *finishedOptional,
-                                                        int64_t k, int64_t renorm,
-                                                        bool outputSoftmaxResultFlag, const aclTensor *yOut,
-                                                        const aclTensor *expertIdxOut,
-                                                        const aclTensor *softmaxResultOutOptional,
-                                                        uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeGatingTopKSoftmaxV2, softmax, const aclTensor *x,
+                   const aclTensor *finishedOptional, int64_t k, int64_t renorm, bool outputSoftmaxResultFlag,
+                   const aclTensor *yOut, const aclTensor *expertIdxOut,
+                   const aclTensor *softmaxResultOutOptional)
 {
     const bool all = outputSoftmaxResultFlag && renorm == 0;
     const unsigned out = SYI_ACLNN_OUTPUT, scores = out | (all ? 0u : (unsigned)SYI_ACLNN_IGNORED);
     const unsigned flag = SYI_ACLNN_BIT(ACL_BOOL), f32 = SYI_ACLNN_F32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [LOGITS] = {"x", x, 0, SYI_ACLNN_FLOATS, 0, 2, TO(logits)},
-        [BESIDE] = {"finishedOptional", finishedOptional, SYI_ACLNN_OPTIONAL, flag, 0, 1, 0},
-        [WEIGHTS] = {"yOut", yOut, out, 0, LOGITS + 1, 2, TO(weights)},
-        [IDS] = {"expertIdxOut", expertIdxOut, out, SYI_ACLNN_I32, 0, 2, TO(ids)},
-        [SCORES] = {"softmaxResultOutOptional", softmaxResultOutOptional, scores, f32, 0, 2, TO(scores)},
+        [LOGITS] = {SYI_NAMED(x), 0, SYI_ACLNN_FLOATS, 0, 2, TO(logits)},
+        [BESIDE] = {SYI_NAMED(finishedOptional), SYI_ACLNN_OPTIONAL, flag, 0, 1, 0},
+        [WEIGHTS] = {SYI_NAMED(yOut), out, 0, LOGITS + 1, 2, TO(weights)},
+        [IDS] = {SYI_NAMED(expertIdxOut), out, SYI_ACLNN_I32, 0, 2, TO(ids)},
+        [SCORES] = {SYI_NAMED(softmaxResultOutOptional), scores, f32, 0, 2, TO(scores)},
     };
     aclOpExecutor *e = syi_aclnn_begin(&softmax, rules, N_TENSORS, workspaceSize, executor);
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     syi_aclnn_want(e, renorm == 0 || renorm == 1, tiling, "renorm", renorm, "0 or 1");
     e->args.route.softmax_after = renorm == 1;
     plan(e, k, e->view[LOGITS].shape[0]);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeGatingTopKSoftmaxV2, softmax)

@@ -120,13 +120,11 @@ static void find_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)
     else if (restore_shape->size == 2 && restore_shape->value[0] >= 0 && restore_shape->value[1] == hidden)
         e->n_tokens = restore_shape->value[0];
     else
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "restoreShapeOptional has %llu numbers and ends in %lld, want the number of "
-                         "tokens and %lld",
-                         (unsigned long long)restore_shape->size,
-                         restore_shape->size > 0 ? (long long)restore_shape->value[restore_shape->size - 1]
-                                                 : 0,
-                         (long long)hidden);
+        SYI_ACLNN_INVALID(
+            e, "restoreShapeOptional has %llu numbers and ends in %lld, want the number of tokens and %lld",
+            (unsigned long long)restore_shape->size,
+            restore_shape->size > 0 ? (long long)restore_shape->value[restore_shape->size - 1] : 0,
+            (long long)hidden);
 }
 
 /* Memory for the outputs of the backward pass, and scratch of the operators that compute them. */
@@ -152,23 +150,23 @@ static void need_kept(aclOpExecutor *e)
 static const struct syi_aclnn_op op = {"aclnnMoeTokenUnpermuteWithRoutingMap", SYI_ACLNN_CALLS(moe_unpermute),
                                        run, .prepare = need_kept};
 
-aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
-    const aclTensor *permutedTokens, const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
-    const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
-    aclTensor *unpermutedTokens, aclTensor *outIndex, aclTensor *permuteTokenId, aclTensor *permuteProbs,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMap, op, const aclTensor *permutedTokens,
+                   const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
+                   const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
+                   aclTensor *unpermutedTokens, aclTensor *outIndex, aclTensor *permuteTokenId,
+                   aclTensor *permuteProbs)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL, kept = SYI_ACLNN_OUTPUT | optional;
     const unsigned i32 = SYI_ACLNN_I32, wide = optional | SYI_ACLNN_WIDENS;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [PERMUTED] = {"permutedTokens", permutedTokens, 0, SYI_ACLNN_FLOATS, 0, 2, TO(permuted_tokens)},
-        [INDICES] = {"sortedIndices", sortedIndices, 0, i32, 0, 1, TO(sorted_indices)},
-        [MAP] = {"routingMapOptional", routingMapOptional, optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
-        [PROBS] = {"probsOptional", probsOptional, wide, 0, PERMUTED + 1, 2, TO(probs)},
-        [TOKENS] = {"unpermutedTokens", unpermutedTokens, SYI_ACLNN_OUTPUT, 0, PERMUTED + 1, 2, TO(tokens)},
-        [OUT_INDEX] = {"outIndex", outIndex, kept, i32, 0, 1, 0},
-        [TOKEN_ID] = {"permuteTokenId", permuteTokenId, kept, i32, 0, 1, 0},
-        [PERMUTED_PROBS] = {"permuteProbs", permuteProbs, kept | SYI_ACLNN_BESIDE, 0, PROBS + 1, 1, 0},
+        [PERMUTED] = {SYI_NAMED(permutedTokens), 0, SYI_ACLNN_FLOATS, 0, 2, TO(permuted_tokens)},
+        [INDICES] = {SYI_NAMED(sortedIndices), 0, i32, 0, 1, TO(sorted_indices)},
+        [MAP] = {SYI_NAMED(routingMapOptional), optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
+        [PROBS] = {SYI_NAMED(probsOptional), wide, 0, PERMUTED + 1, 2, TO(probs)},
+        [TOKENS] = {SYI_NAMED(unpermutedTokens), SYI_ACLNN_OUTPUT, 0, PERMUTED + 1, 2, TO(tokens)},
+        [OUT_INDEX] = {SYI_NAMED(outIndex), kept, i32, 0, 1, 0},
+        [TOKEN_ID] = {SYI_NAMED(permuteTokenId), kept, i32, 0, 1, 0},
+        [PERMUTED_PROBS] = {SYI_NAMED(permuteProbs), kept | SYI_ACLNN_BESIDE, 0, PROBS + 1, 1, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (probsOptional == NULL && restoreShapeOptional == NULL)
@@ -180,7 +178,7 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
                          "routingMapOptional is null beside packed probsOptional, want the experts "
                          "of each token");
     if (!syi_aclnn_check_tensors(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     find_tokens(e, restoreShapeOptional);
     e->args.unpermute.num_tokens = e->n_tokens;
     e->args.unpermute.drop_and_pad = paddedMode;
@@ -189,7 +187,5 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
     syi_aclnn_check_shape(e, TOKENS, e->n_tokens, e->view[PERMUTED].shape[1]);
     for (int i = OUT_INDEX; i <= PERMUTED_PROBS; i++)
         syi_aclnn_check_shape(e, i, e->n_rows, -1);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermuteWithRoutingMap, op)

@@ -61,28 +61,25 @@ static void plan(aclOpExecutor *e, bool drop_and_pad)
     syi_aclnn_check_shape(e, GRAD_PROBS, e->n_tokens, e->n_experts);
 }
 
-aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
-    const aclTensor *unpermutedTokensGrad, const aclTensor *outIndex, const aclTensor *permuteTokenId,
-    const aclTensor *routingMapOptional, const aclTensor *permutedTokensOptional,
-    const aclTensor *probsOptional, bool dropAndPad, const aclIntArray *restoreShapeOptional,
-    const aclTensor *permutedTokensGradOut, const aclTensor *probsGradOutOptional, uint64_t *workspaceSize,
-    aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMapGrad, op, const aclTensor *unpermutedTokensGrad,
+                   const aclTensor *outIndex, const aclTensor *permuteTokenId,
+                   const aclTensor *routingMapOptional, const aclTensor *permutedTokensOptional,
+                   const aclTensor *probsOptional, bool dropAndPad, const aclIntArray *restoreShapeOptional,
+                   const aclTensor *permutedTokensGradOut, const aclTensor *probsGradOutOptional)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL, out = SYI_ACLNN_OUTPUT, wide = optional | SYI_ACLNN_WIDENS;
     const unsigned probs_out = out | optional | SYI_ACLNN_BESIDE, i32 = SYI_ACLNN_I32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [GRAD_TOKENS] = {"unpermutedTokensGrad", unpermutedTokensGrad, 0, SYI_ACLNN_FLOATS, 0, 2,
-                         TO(grad_tokens)},
-        [OUT_INDEX] = {"outIndex", outIndex, 0, i32, 0, 1, TO(sorted_indices)},
-        [TOKEN_ID] = {"permuteTokenId", permuteTokenId, 0, i32, 0, 1, 0},
-        [MAP] = {"routingMapOptional", routingMapOptional, optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
-        [PERMUTED] = {"permutedTokensOptional", permutedTokensOptional, optional, 0, GRAD_TOKENS + 1, 2,
+        [GRAD_TOKENS] = {SYI_NAMED(unpermutedTokensGrad), 0, SYI_ACLNN_FLOATS, 0, 2, TO(grad_tokens)},
+        [OUT_INDEX] = {SYI_NAMED(outIndex), 0, i32, 0, 1, TO(sorted_indices)},
+        [TOKEN_ID] = {SYI_NAMED(permuteTokenId), 0, i32, 0, 1, 0},
+        [MAP] = {SYI_NAMED(routingMapOptional), optional, SYI_ACLNN_BYTES, 0, 2, TO(routing_map)},
+        [PERMUTED] = {SYI_NAMED(permutedTokensOptional), optional, 0, GRAD_TOKENS + 1, 2,
                       TO(permuted_tokens)},
-        [PROBS] = {"probsOptional", probsOptional, wide, 0, GRAD_TOKENS + 1, 2, TO(probs)},
-        [GRAD_PERMUTED] = {"permutedTokensGradOut", permutedTokensGradOut, out, 0, GRAD_TOKENS + 1, 2,
+        [PROBS] = {SYI_NAMED(probsOptional), wide, 0, GRAD_TOKENS + 1, 2, TO(probs)},
+        [GRAD_PERMUTED] = {SYI_NAMED(permutedTokensGradOut), out, 0, GRAD_TOKENS + 1, 2,
                            TO(grad_permuted_tokens)},
-        [GRAD_PROBS] = {"probsGradOutOptional", probsGradOutOptional, probs_out, 0, PROBS + 1, 2,
-                        TO(grad_probs)},
+        [GRAD_PROBS] = {SYI_NAMED(probsGradOutOptional), probs_out, 0, PROBS + 1, 2, TO(grad_probs)},
     };
     (void)restoreShapeOptional; /* T and H are those of unpermutedTokensGrad */
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
@@ -91,7 +88,5 @@ aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
                          routingMapOptional != NULL ? "permutedTokensOptional" : "routingMapOptional");
     if (syi_aclnn_check_tensors(e, rules))
         plan(e, dropAndPad);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnMoeTokenUnpermuteWithRoutingMapGrad, op)

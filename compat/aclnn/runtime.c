@@ -70,7 +70,7 @@ static aclError give(const char *call, void *place, const void *value, size_t by
 
 aclError aclrtSetDevice(int32_t deviceId)
 {
-    const aclError st = check_device("aclrtSetDevice", deviceId);
+    const aclError st = check_device(__func__, deviceId);
     if (st == ACL_SUCCESS)
         current_device = deviceId;
     return st;
@@ -80,23 +80,23 @@ aclError aclrtSetDevice(int32_t deviceId)
 aclError aclrtResetDevice(int32_t deviceId)
 {
     syi_aclnn_device_close();
-    return check_device("aclrtResetDevice", deviceId);
+    return check_device(__func__, deviceId);
 }
 
 aclError aclrtResetDeviceForce(int32_t deviceId)
 {
     syi_aclnn_device_close();
-    return check_device("aclrtResetDeviceForce", deviceId);
+    return check_device(__func__, deviceId);
 }
 
 aclError aclrtGetDevice(int32_t *deviceId)
 {
-    return give("aclrtGetDevice", deviceId, &current_device, sizeof current_device);
+    return give(__func__, deviceId, &current_device, sizeof current_device);
 }
 
 aclError aclrtGetDeviceCount(uint32_t *count)
 {
-    return give("aclrtGetDeviceCount", count, &(const uint32_t){1}, sizeof *count);
+    return give(__func__, count, &(const uint32_t){1}, sizeof *count);
 }
 
 aclError aclrtSynchronizeDevice(void)
@@ -106,7 +106,7 @@ aclError aclrtSynchronizeDevice(void)
 
 aclError aclrtGetRunMode(aclrtRunMode *runMode)
 {
-    return give("aclrtGetRunMode", runMode, &(const aclrtRunMode){ACL_HOST}, sizeof *runMode);
+    return give(__func__, runMode, &(const aclrtRunMode){ACL_HOST}, sizeof *runMode);
 }
 
 const char *aclrtGetSocName(void)
@@ -117,7 +117,7 @@ const char *aclrtGetSocName(void)
 aclError aclrtGetVersion(int32_t *majorVersion, int32_t *minorVersion, int32_t *patchVersion)
 {
     if (majorVersion == NULL || minorVersion == NULL || patchVersion == NULL)
-        return check_pointer("aclrtGetVersion", NULL);
+        return check_pointer(__func__, NULL);
     *majorVersion = SY_VERSION_MAJOR;
     *minorVersion = SY_VERSION_MINOR;
     *patchVersion = SY_VERSION_PATCH;
@@ -143,20 +143,20 @@ static aclError free_handle(const char *call, void *handle)
 
 aclError aclrtCreateContext(aclrtContext *context, int32_t deviceId)
 {
-    const aclError st = check_device("aclrtCreateContext", deviceId);
-    return st == ACL_SUCCESS ? new_handle("aclrtCreateContext", context, 1) : st;
+    const aclError st = check_device(__func__, deviceId);
+    return st == ACL_SUCCESS ? new_handle(__func__, context, 1) : st;
 }
 
 aclError aclrtDestroyContext(aclrtContext context)
 {
     if (current_context == context)
         current_context = NULL;
-    return free_handle("aclrtDestroyContext", context);
+    return free_handle(__func__, context);
 }
 
 aclError aclrtSetCurrentContext(aclrtContext context)
 {
-    const aclError st = check_pointer("aclrtSetCurrentContext", context);
+    const aclError st = check_pointer(__func__, context);
     if (st == ACL_SUCCESS)
         current_context = context;
     return st;
@@ -164,31 +164,31 @@ aclError aclrtSetCurrentContext(aclrtContext context)
 
 aclError aclrtGetCurrentContext(aclrtContext *context)
 {
-    return give("aclrtGetCurrentContext", context, &current_context, sizeof current_context);
+    return give(__func__, context, &current_context, sizeof current_context);
 }
 
 /* ---- Streams ----------------------------------------------------------------------------------------- */
 
 aclError aclrtCreateStream(aclrtStream *stream)
 {
-    return new_handle("aclrtCreateStream", stream, 1);
+    return new_handle(__func__, stream, 1);
 }
 
 aclError aclrtCreateStreamWithConfig(aclrtStream *stream, uint32_t priority, uint32_t flag)
 {
     (void)priority;
     (void)flag;
-    return new_handle("aclrtCreateStreamWithConfig", stream, 1);
+    return new_handle(__func__, stream, 1);
 }
 
 aclError aclrtDestroyStream(aclrtStream stream)
 {
-    return free_handle("aclrtDestroyStream", stream);
+    return free_handle(__func__, stream);
 }
 
 aclError aclrtDestroyStreamForce(aclrtStream stream)
 {
-    return free_handle("aclrtDestroyStreamForce", stream);
+    return free_handle(__func__, stream);
 }
 
 aclError aclrtSynchronizeStream(aclrtStream stream)
@@ -207,32 +207,31 @@ aclError aclrtSynchronizeStreamWithTimeout(aclrtStream stream, int32_t timeout)
 aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
 {
     (void)stream;
-    return give("aclrtStreamQuery", status, &(const aclrtStreamStatus){ACL_STREAM_STATUS_COMPLETE},
-                sizeof *status);
+    return give(__func__, status, &(const aclrtStreamStatus){ACL_STREAM_STATUS_COMPLETE}, sizeof *status);
 }
 
 /* ---- Events ------------------------------------------------------------------------------------------ */
 
 aclError aclrtCreateEvent(aclrtEvent *event)
 {
-    return new_handle("aclrtCreateEvent", event, sizeof(struct event));
+    return new_handle(__func__, event, sizeof(struct event));
 }
 
 aclError aclrtCreateEventWithFlag(aclrtEvent *event, uint32_t flag)
 {
     (void)flag;
-    return new_handle("aclrtCreateEventWithFlag", event, sizeof(struct event));
+    return new_handle(__func__, event, sizeof(struct event));
 }
 
 aclError aclrtDestroyEvent(aclrtEvent event)
 {
-    return free_handle("aclrtDestroyEvent", event);
+    return free_handle(__func__, event);
 }
 
 aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
 {
     (void)stream;
-    const aclError st = check_pointer("aclrtRecordEvent", event);
+    const aclError st = check_pointer(__func__, event);
     if (st != ACL_SUCCESS)
         return st;
     struct event *e = event;
@@ -243,9 +242,9 @@ aclError aclrtRecordEvent(aclrtEvent event, aclrtStream stream)
 
 aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *status)
 {
-    aclError st = check_pointer("aclrtQueryEventStatus", event);
+    aclError st = check_pointer(__func__, event);
     if (st == ACL_SUCCESS)
-        st = check_pointer("aclrtQueryEventStatus", status);
+        st = check_pointer(__func__, status);
     if (st == ACL_SUCCESS)
         *status = ((struct event *)event)->recorded ? ACL_EVENT_RECORDED_STATUS_COMPLETE
                                                     : ACL_EVENT_RECORDED_STATUS_NOT_READY;
@@ -254,20 +253,20 @@ aclError aclrtQueryEventStatus(aclrtEvent event, aclrtEventRecordedStatus *statu
 
 aclError aclrtSynchronizeEvent(aclrtEvent event)
 {
-    return check_pointer("aclrtSynchronizeEvent", event);
+    return check_pointer(__func__, event);
 }
 
 aclError aclrtStreamWaitEvent(aclrtStream stream, aclrtEvent event)
 {
     (void)stream;
-    return check_pointer("aclrtStreamWaitEvent", event);
+    return check_pointer(__func__, event);
 }
 
 aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endEvent)
 {
     const struct event *a = startEvent, *b = endEvent;
     if (ms == NULL || a == NULL || b == NULL || !a->recorded || !b->recorded)
-        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtEventElapsedTime",
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, __func__,
                                  "an argument is null or an event was not recorded");
     *ms = (float)((double)(b->when.tv_sec - a->when.tv_sec) * 1e3 +
                   (double)(b->when.tv_nsec - a->when.tv_nsec) * 1e-6);
@@ -303,59 +302,51 @@ static aclError allocate_device(const char *call, void **place, size_t bytes)
                : syi_aclnn_fail_rt(ACL_ERROR_BAD_ALLOC, call, sy_ctx_error(ctx));
 }
 
-aclError aclrtMalloc(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
-{
-    (void)policy;
-    return allocate_device("aclrtMalloc", devPtr, size);
-}
-
-aclError aclrtMallocAlign32(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
-{
-    (void)policy;
-    return allocate_device("aclrtMallocAlign32", devPtr, size);
-}
-
-aclError aclrtMallocCached(void **devPtr, size_t size, aclrtMemMallocPolicy policy)
-{
-    (void)policy;
-    return allocate_device("aclrtMallocCached", devPtr, size);
-}
+#define MALLOC(function) \
+    aclError function(void **devPtr, size_t size, aclrtMemMallocPolicy policy) \
+    { \
+        (void)policy; \
+        return allocate_device(__func__, devPtr, size); \
+    }
+MALLOC(aclrtMalloc)
+MALLOC(aclrtMallocAlign32)
+MALLOC(aclrtMallocCached)
 
 aclError aclrtFree(void *devPtr)
 {
     sy_ctx *ctx;
-    if (syi_aclnn_device("aclrtFree", &ctx) != ACLNN_SUCCESS)
+    if (syi_aclnn_device(__func__, &ctx) != ACLNN_SUCCESS)
         return ACL_ERROR_INVALID_DEVICE;
     if (!syi_device_has(ctx, devPtr))
-        return free_handle("aclrtFree", devPtr);
+        return free_handle(__func__, devPtr);
     sy_device_free(ctx, devPtr);
     return ACL_SUCCESS;
 }
 
 aclError aclrtMallocHost(void **hostPtr, size_t size)
 {
-    return allocate("aclrtMallocHost", hostPtr, size);
+    return allocate(__func__, hostPtr, size);
 }
 
 aclError aclrtFreeHost(void *hostPtr)
 {
-    return free_handle("aclrtFreeHost", hostPtr);
+    return free_handle(__func__, hostPtr);
 }
 
 aclError aclrtMemcpy(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind)
 {
     if (kind < ACL_MEMCPY_HOST_TO_HOST || kind > ACL_MEMCPY_DEFAULT)
-        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "kind is none of aclrtMemcpyKind");
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, __func__, "kind is none of aclrtMemcpyKind");
     if (dst == NULL || src == NULL)
-        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "dst or src is null");
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, __func__, "dst or src is null");
     if (count > destMax)
-        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemcpy", "count is more than destMax");
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, __func__, "count is more than destMax");
     sy_ctx *ctx;
-    if (syi_aclnn_device("aclrtMemcpy", &ctx) != ACLNN_SUCCESS)
+    if (syi_aclnn_device(__func__, &ctx) != ACLNN_SUCCESS)
         return ACL_ERROR_INVALID_DEVICE;
     return syi_device_copy(ctx, dst, src, count) == SY_OK
                ? ACL_SUCCESS
-               : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, "aclrtMemcpy", sy_ctx_error(ctx));
+               : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, __func__, sy_ctx_error(ctx));
 }
 
 aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t count, aclrtMemcpyKind kind,
@@ -368,14 +359,14 @@ aclError aclrtMemcpyAsync(void *dst, size_t destMax, const void *src, size_t cou
 aclError aclrtMemset(void *devPtr, size_t maxCount, int32_t value, size_t count)
 {
     if (devPtr == NULL || count > maxCount)
-        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, "aclrtMemset",
+        return syi_aclnn_fail_rt(ACL_ERROR_INVALID_PARAM, __func__,
                                  "devPtr is null, or count is more than maxCount");
     sy_ctx *ctx;
-    if (syi_aclnn_device("aclrtMemset", &ctx) != ACLNN_SUCCESS)
+    if (syi_aclnn_device(__func__, &ctx) != ACLNN_SUCCESS)
         return ACL_ERROR_INVALID_DEVICE;
     return syi_device_fill(ctx, devPtr, value, count) == SY_OK
                ? ACL_SUCCESS
-               : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, "aclrtMemset", sy_ctx_error(ctx));
+               : syi_aclnn_fail_rt(ACL_ERROR_FAILURE, __func__, sy_ctx_error(ctx));
 }
 
 aclError aclrtMemsetAsync(void *devPtr, size_t maxCount, int32_t value, size_t count, aclrtStream stream)

@@ -16,9 +16,8 @@ static void check_shapes(aclOpExecutor *e)
 {
     const int64_t batch = e->view[LOGITS].shape[0], vocab = e->view[LOGITS].shape[1], most = 1 << 20;
     if (batch == 0 || vocab == 0)
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID,
-                         "logits has shape [%lld,%lld], want one row and one token at least",
-                         (long long)batch, (long long)vocab);
+        SYI_ACLNN_INVALID(e, "logits has shape [%lld,%lld], want one row and one token at least",
+                          (long long)batch, (long long)vocab);
     for (int i = TOP_K; i < N_TENSORS; i++)
         syi_aclnn_check_shape(e, i, batch, e->view[i].rank == 1 ? -1 : vocab);
     if (vocab > most)
@@ -44,15 +43,15 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const aclTensor *l
     const unsigned f32 = SYI_ACLNN_F32, i64 = SYI_ACLNN_BIT(ACL_INT64);
     const unsigned floats = op == &op_v2 ? SYI_ACLNN_FLOATS : SYI_ACLNN_FLOATS & ~f32;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [LOGITS] = {"logits", logits, 0, floats, 0, 2, TO(logits)},
-        [TOP_K] = {"topK", topK, row, SYI_ACLNN_I32, 0, 1, TO(top_k)},
-        [TOP_P] = {"topP", topP, row, 0, LOGITS + 1, 1, TO(top_p)},
-        [Q] = {"q", q, optional, f32, 0, 2, TO(q)},
-        [MIN_P] = {"minPs", minPs, row | optional, 0, LOGITS + 1, 1, TO(min_p)},
-        [TOKEN] = {"logitsSelectIdx", logitsSelectIdx, token, i64, 0, 1, TO(token)},
-        [MASKED] = {"logitsTopKPSelect", logitsTopKPSelect, masked, f32, 0, 2, TO(masked_logits)},
-        [LIST_TOKEN] = {"logitsIdx", logitsIdx, lists, i64, 0, 2, TO(list_token)},
-        [LIST_PROB] = {"logitsSortMasked", logitsSortMasked, lists, f32, 0, 2, TO(list_prob)},
+        [LOGITS] = {SYI_NAMED(logits), 0, floats, 0, 2, TO(logits)},
+        [TOP_K] = {SYI_NAMED(topK), row, SYI_ACLNN_I32, 0, 1, TO(top_k)},
+        [TOP_P] = {SYI_NAMED(topP), row, 0, LOGITS + 1, 1, TO(top_p)},
+        [Q] = {SYI_NAMED(q), optional, f32, 0, 2, TO(q)},
+        [MIN_P] = {SYI_NAMED(minPs), row | optional, 0, LOGITS + 1, 1, TO(min_p)},
+        [TOKEN] = {SYI_NAMED(logitsSelectIdx), token, i64, 0, 1, TO(token)},
+        [MASKED] = {SYI_NAMED(logitsTopKPSelect), masked, f32, 0, 2, TO(masked_logits)},
+        [LIST_TOKEN] = {SYI_NAMED(logitsIdx), lists, i64, 0, 2, TO(list_token)},
+        [LIST_PROB] = {SYI_NAMED(logitsSortMasked), lists, f32, 0, 2, TO(list_prob)},
     };
     aclOpExecutor *e = syi_aclnn_begin(op, rules, N_TENSORS, workspaceSize, executor);
     syi_aclnn_check_types(e, rules);
@@ -60,10 +59,10 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const aclTensor *l
         syi_aclnn_reject(e, ACLNN_ERR_INNER_TILING_ERROR, "q has rank %llu, want 2",
                          (unsigned long long)q->rank);
     if (!syi_aclnn_check_ranks(e, rules))
-        return syi_aclnn_end(e, workspaceSize, executor);
+        return syi_aclnn_end(e);
     check_shapes(e);
     if (!(eps >= 0 && eps <= FLT_MAX)) /* NaN too */
-        syi_aclnn_reject(e, ACLNN_ERR_PARAM_INVALID, "eps is %g, want a float of 0 or more", eps);
+        SYI_ACLNN_INVALID(e, "eps is %g, want a float of 0 or more", eps);
     syi_aclnn_want(e, ksMax > 0, ACLNN_ERR_PARAM_INVALID, "ksMax", ksMax, "1 or more");
     if (isNeedSampleResult && q != NULL)
         syi_aclnn_reject(e, ACLNN_ERR_INNER_TILING_ERROR,
@@ -77,32 +76,25 @@ static aclnnStatus first_phase(const struct syi_aclnn_op *op, const aclTensor *l
     args->top_k_guess = topKGuess;
     args->probs_in = !inputIsLogits;
     (void)syi_aclnn_query(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
 
-aclnnStatus aclnnTopKTopPSampleGetWorkspaceSize(const aclTensor *logits, const aclTensor *topK,
-                                                const aclTensor *topP, const aclTensor *q, double eps,
-                                                bool isNeedLogits, int64_t topKGuess,
-                                                const aclTensor *logitsSelectIdx,
-                                                const aclTensor *logitsTopKPSelect, uint64_t *workspaceSize,
-                                                aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnTopKTopPSample, op_v1, const aclTensor *logits, const aclTensor *topK,
+                   const aclTensor *topP, const aclTensor *q, double eps, bool isNeedLogits,
+                   int64_t topKGuess, const aclTensor *logitsSelectIdx, const aclTensor *logitsTopKPSelect)
 {
     return first_phase(&op_v1, logits, topK, topP, q, NULL, eps, isNeedLogits, topKGuess, 1024, true, false,
                        logitsSelectIdx, logitsTopKPSelect, NULL, NULL, workspaceSize, executor);
 }
 
-SYI_ACLNN_SECOND_PHASE(aclnnTopKTopPSample, op_v1)
-
-aclnnStatus aclnnTopKTopPSampleV2GetWorkspaceSize(
-    const aclTensor *logits, const aclTensor *topK, const aclTensor *topP, const aclTensor *q,
-    const aclTensor *minPs, double eps, bool isNeedLogits, int64_t topKGuess, int64_t ksMax,
-    bool inputIsLogits, bool isNeedSampleResult, const aclTensor *logitsSelectIdx,
-    const aclTensor *logitsTopKPSelect, const aclTensor *logitsIdx, const aclTensor *logitsSortMasked,
-    uint64_t *workspaceSize, aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnTopKTopPSampleV2, op_v2, const aclTensor *logits, const aclTensor *topK,
+                   const aclTensor *topP, const aclTensor *q, const aclTensor *minPs, double eps,
+                   bool isNeedLogits, int64_t topKGuess, int64_t ksMax, bool inputIsLogits,
+                   bool isNeedSampleResult, const aclTensor *logitsSelectIdx,
+                   const aclTensor *logitsTopKPSelect, const aclTensor *logitsIdx,
+                   const aclTensor *logitsSortMasked)
 {
     return first_phase(&op_v2, logits, topK, topP, q, minPs, eps, isNeedLogits, topKGuess, ksMax,
                        inputIsLogits, isNeedSampleResult, logitsSelectIdx, logitsTopKPSelect, logitsIdx,
                        logitsSortMasked, workspaceSize, executor);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnTopKTopPSampleV2, op_v2)

@@ -43,23 +43,20 @@ static void plan(aclOpExecutor *e)
     syi_aclnn_check_shape(e, OUT, batch, vocab);
 }
 
-aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const aclTensor *p,
-                                               const aclTensor *k, aclTensor *out, uint64_t *workspaceSize,
-                                               aclOpExecutor **executor)
+SYI_ACLNN_OPERATOR(aclnnApplyTopKTopP, op, const aclTensor *logits, const aclTensor *p, const aclTensor *k,
+                   aclTensor *out)
 {
     const unsigned optional = SYI_ACLNN_OPTIONAL | SYI_ACLNN_ANY_STRIDE;
     const struct syi_aclnn_rule rules[N_TENSORS] = {
-        [LOGITS] = {"logits", logits, 0, SYI_ACLNN_FLOATS, 0, 2, TO(logits)},
-        [TOP_P] = {"p", p, optional, 0, LOGITS + 1, 1, TO(top_p)},
-        [TOP_K] = {"k", k, optional, SYI_ACLNN_I32, 0, 1, TO(top_k)},
-        [OUT] = {"out", out, SYI_ACLNN_OUTPUT, 0, LOGITS + 1, 2, 0},
+        [LOGITS] = {SYI_NAMED(logits), 0, SYI_ACLNN_FLOATS, 0, 2, TO(logits)},
+        [TOP_P] = {SYI_NAMED(p), optional, 0, LOGITS + 1, 1, TO(top_p)},
+        [TOP_K] = {SYI_NAMED(k), optional, SYI_ACLNN_I32, 0, 1, TO(top_k)},
+        [OUT] = {SYI_NAMED(out), SYI_ACLNN_OUTPUT, 0, LOGITS + 1, 2, 0},
     };
     aclOpExecutor *e = syi_aclnn_begin(&op, rules, N_TENSORS, workspaceSize, executor);
     if (p == NULL && k == NULL)
         syi_aclnn_reject(e, ACLNN_ERR_PARAM_NULLPTR, "p and k are null, want one of them");
     if (syi_aclnn_check_tensors(e, rules))
         plan(e);
-    return syi_aclnn_end(e, workspaceSize, executor);
+    return syi_aclnn_end(e);
 }
-
-SYI_ACLNN_SECOND_PHASE(aclnnApplyTopKTopP, op)

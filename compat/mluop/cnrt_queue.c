@@ -58,42 +58,26 @@ cnrtRet_t cnrtGetLibVersion(int *major, int *minor, int *patch)
     return cnrtSuccess;
 }
 
-static cnrtRet_t destroy(void *object)
-{
-    free(object);
-    return object != NULL ? cnrtSuccess : cnrtErrorArgsInvalid;
-}
-
-cnrtRet_t cnrtQueueCreate(cnrtQueue_t *queue)
-{
-    if (queue == NULL)
-        return cnrtErrorArgsInvalid;
-    *queue = calloc(1, sizeof **queue);
-    return *queue != NULL ? cnrtSuccess : cnrtErrorSysNoMem;
-}
-
-cnrtRet_t cnrtQueueDestroy(cnrtQueue_t queue)
-{
-    return destroy(queue);
-}
+#define CREATE_AND_DESTROY(object, name) \
+    cnrtRet_t cnrt##object##Create(cnrt##object##_t *(name)) \
+    { \
+        if ((name) == NULL) \
+            return cnrtErrorArgsInvalid; \
+        *(name) = calloc(1, sizeof **(name)); \
+        return *(name) != NULL ? cnrtSuccess : cnrtErrorSysNoMem; \
+    } \
+    cnrtRet_t cnrt##object##Destroy(cnrt##object##_t(name)) \
+    { \
+        free(name); \
+        return (name) != NULL ? cnrtSuccess : cnrtErrorArgsInvalid; \
+    }
+CREATE_AND_DESTROY(Queue, queue)
+CREATE_AND_DESTROY(Notifier, notifier)
 
 cnrtRet_t cnrtQueueSync(cnrtQueue_t queue)
 {
     (void)queue;
     return cnrtSuccess;
-}
-
-cnrtRet_t cnrtNotifierCreate(cnrtNotifier_t *notifier)
-{
-    if (notifier == NULL)
-        return cnrtErrorArgsInvalid;
-    *notifier = calloc(1, sizeof **notifier);
-    return *notifier != NULL ? cnrtSuccess : cnrtErrorSysNoMem;
-}
-
-cnrtRet_t cnrtNotifierDestroy(cnrtNotifier_t notifier)
-{
-    return destroy(notifier);
 }
 
 cnrtRet_t cnrtPlaceNotifier(cnrtNotifier_t notifier, cnrtQueue_t queue)

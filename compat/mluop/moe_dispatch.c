@@ -1,8 +1,56 @@
 /*
- * The dispatch family. Each operator lists its tensors with their requirements, has them checked, and calls
- * ours.
+ * The dispatch family. The tensors of the vendor's operators are, in this order, the first ones of ours, whose descriptions say
+ * what each must be.
  */
 #include "objects.h"
+
+#include <string.h>
+
+#include <switchyard_describe.h>
+
+#define GIVEN(tensor) \
+    { \
+        .desc = tensor##_desc, .data = (tensor) \
+    }
+
+/* The operator `name` with `o`, of which callers set what they were given. */
+static mluOpStatus_t call(const char *name, size_t args_bytes, mluOpHandle_t handle,
+                          struct syi_mluop_sizes sizes, struct syi_mluop_operand o[], bool lacks_workspace)
+{
+    const sy_op_info *const op = sy_op_find(name);
+    const int64_t slots = syi_mluop_slots(&sizes), num_experts = sizes.num_experts, capacity = sizes.capacity;
+    const bool is_gradient = strcmp(name, "moe_dispatch") != 0;
+    DLTensor t[SYI_MLUOP_OPERANDS];
+    union {
+        sy_moe_dispatch_args dispatch;
+        sy_moe_combine_args combine;
+        sy_moe_dispatch_grad_gate_args grad_gate;
+        char bytes[1];
+    } args;
+    memset(&args, 0, sizeof args);
+    for (int i = 0; i < op->n_fields; i++) {
+        const sy_field_info *const field = sy_op_field(op, i);
+        char *const to = args.bytes + field->offset;
+        if (strcmp(field->name, "num_experts") == 0)
+            memcpy(to, &num_experts, sizeof num_experts);
+        else if (strcmp(field->name, "capacity") == 0)
+            memcpy(to, &capacity, sizeof capacity);
+        if (i >= SYI_MLUOP_OPERANDS)
+            continue;
+        const DLTensor *const tensor = &t[i];
+        o[i].dtype = field->types == UINT32_C(1) << SY_TYPE_I32 ? MLUOP_DTYPE_INT32 : MLUOP_DTYPE_FLOAT;
+        o[i].rank = strchr(field->shape, 'H') != NULL ? 2 : 1; /* "S" or "k S | S"; "S H", "E*C H" */
+        o[i].shape[0] = field->shape[0] == 'E' ? slots : sizes.samples;
+        o[i].shape[1] = sizes.hidden;
+        memcpy(to, &tensor, sizeof tensor);
+    }
+    /* The vendor requires a slot for every sample, but documents that a call without any slot succeeds. */
+    mluOpStatus_t st =
+        syi_mluop_check(handle, o, &sizes, is_gradient || slots == 0 || sizes.samples <= slots);
+    if (st != MLUOP_STATUS_SUCCESS || !syi_mluop_ready(handle, o, is_gradient, lacks_workspace, t, &st))
+        return st;
+    return syi_mluop_status(sy_call(handle->ctx, op, &args, args_bytes));
+}
 
 mluOpStatus_t mluOpMoeDispatchForward(mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc,
                                       const void *gates, mluOpTensorDescriptor_t indices_desc,
@@ -11,28 +59,10 @@ mluOpStatus_t mluOpMoeDispatchForward(mluOpHandle_t handle, mluOpTensorDescripto
                                       const void *input, int samples, int capacity, int hidden,
                                       int num_experts, mluOpTensorDescriptor_t dispatch_desc, void *dispatch)
 {
-    enum { GATES, INDICES, LOCATIONS, INPUT, DISPATCH };
+    struct syi_mluop_operand o[] = {GIVEN(gates), GIVEN(indices), GIVEN(locations), GIVEN(input),
+                                    GIVEN(dispatch)};
     const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
-    const int64_t slots = syi_mluop_slots(&sizes);
-    const struct syi_mluop_operand o[SYI_MLUOP_OPERANDS] = {
-        [GATES] = {gates_desc, gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
-        [INDICES] = {indices_desc, indices, MLUOP_DTYPE_INT32, 1, {samples}},
-        [LOCATIONS] = {locations_desc, locations, MLUOP_DTYPE_INT32, 1, {samples}},
-        [INPUT] = {input_desc, input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
-        [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {slots, hidden}},
-    };
-    /* The vendor requires a slot for every sample, but documents that a call without any slot succeeds. */
-    DLTensor t[SYI_MLUOP_OPERANDS];
-    mluOpStatus_t st = syi_mluop_check(handle, o, &sizes, slots == 0 || samples <= slots);
-    if (st != MLUOP_STATUS_SUCCESS || !syi_mluop_ready(handle, o, false, false, t, &st))
-        return st;
-    return syi_mluop_status(sy_moe_dispatch(handle->ctx, &(sy_moe_dispatch_args){.gates = &t[GATES],
-                                                                                 .indices = &t[INDICES],
-                                                                                 .locations = &t[LOCATIONS],
-                                                                                 .input = &t[INPUT],
-                                                                                 .num_experts = num_experts,
-                                                                                 .capacity = capacity,
-                                                                                 .dispatch = &t[DISPATCH]}));
+    return call("moe_dispatch", sizeof(sy_moe_dispatch_args), handle, sizes, o, false);
 }
 
 mluOpStatus_t mluOpMoeDispatchBackwardData(mluOpHandle_t handle, mluOpTensorDescriptor_t gates_desc,
@@ -43,27 +73,10 @@ mluOpStatus_t mluOpMoeDispatchBackwardData(mluOpHandle_t handle, mluOpTensorDesc
                                            int num_experts, mluOpTensorDescriptor_t grad_input_desc,
                                            void *grad_input)
 {
-    enum { GATES, INDICES, LOCATIONS, DISPATCH, GRAD_INPUT };
+    struct syi_mluop_operand o[] = {GIVEN(gates), GIVEN(indices), GIVEN(locations), GIVEN(dispatch),
+                                    GIVEN(grad_input)};
     const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
-    const struct syi_mluop_operand o[SYI_MLUOP_OPERANDS] = {
-        [GATES] = {gates_desc, gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
-        [INDICES] = {indices_desc, indices, MLUOP_DTYPE_INT32, 1, {samples}},
-        [LOCATIONS] = {locations_desc, locations, MLUOP_DTYPE_INT32, 1, {samples}},
-        [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {syi_mluop_slots(&sizes), hidden}},
-        [GRAD_INPUT] = {grad_input_desc, grad_input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
-    };
-    DLTensor t[SYI_MLUOP_OPERANDS];
-    mluOpStatus_t st = syi_mluop_check(handle, o, &sizes, true);
-    if (st != MLUOP_STATUS_SUCCESS || !syi_mluop_ready(handle, o, true, false, t, &st))
-        return st;
-    return syi_mluop_status(
-        sy_moe_dispatch_grad_data(handle->ctx, &(sy_moe_combine_args){.gates = &t[GATES],
-                                                                      .indices = &t[INDICES],
-                                                                      .locations = &t[LOCATIONS],
-                                                                      .expert_out = &t[DISPATCH],
-                                                                      .num_experts = num_experts,
-                                                                      .capacity = capacity,
-                                                                      .output = &t[GRAD_INPUT]}));
+    return call("moe_combine", sizeof(sy_moe_combine_args), handle, sizes, o, false);
 }
 
 mluOpStatus_t mluOpGetMoeDispatchBackwardGateWorkspaceSize(mluOpHandle_t handle,
@@ -84,26 +97,9 @@ mluOpStatus_t mluOpMoeDispatchBackwardGate(mluOpHandle_t handle, mluOpTensorDesc
                                            int num_experts, void *workspace, size_t workspace_size,
                                            mluOpTensorDescriptor_t grad_gates_desc, void *grad_gates)
 {
-    enum { INDICES, LOCATIONS, INPUT, DISPATCH, GRAD_GATES };
+    struct syi_mluop_operand o[] = {GIVEN(indices), GIVEN(locations), GIVEN(input), GIVEN(dispatch),
+                                    GIVEN(grad_gates)};
     const struct syi_mluop_sizes sizes = {samples, capacity, hidden, num_experts};
-    const struct syi_mluop_operand o[SYI_MLUOP_OPERANDS] = {
-        [INDICES] = {indices_desc, indices, MLUOP_DTYPE_INT32, 1, {samples}},
-        [LOCATIONS] = {locations_desc, locations, MLUOP_DTYPE_INT32, 1, {samples}},
-        [INPUT] = {input_desc, input, MLUOP_DTYPE_FLOAT, 2, {samples, hidden}},
-        [DISPATCH] = {dispatch_desc, dispatch, MLUOP_DTYPE_FLOAT, 2, {syi_mluop_slots(&sizes), hidden}},
-        [GRAD_GATES] = {grad_gates_desc, grad_gates, MLUOP_DTYPE_FLOAT, 1, {samples}},
-    };
-    DLTensor t[SYI_MLUOP_OPERANDS];
-    mluOpStatus_t st = syi_mluop_check(handle, o, &sizes, true);
-    if (st != MLUOP_STATUS_SUCCESS ||
-        !syi_mluop_ready(handle, o, true, workspace_size > 0 && workspace == NULL, t, &st))
-        return st;
-    return syi_mluop_status(sy_moe_dispatch_grad_gate(
-        handle->ctx, &(sy_moe_dispatch_grad_gate_args){.indices = &t[INDICES],
-                                                       .locations = &t[LOCATIONS],
-                                                       .input = &t[INPUT],
-                                                       .dispatch = &t[DISPATCH],
-                                                       .num_experts = num_experts,
-                                                       .capacity = capacity,
-                                                       .grad_gates = &t[GRAD_GATES]}));
+    return call("moe_dispatch_grad_gate", sizeof(sy_moe_dispatch_grad_gate_args), handle, sizes, o,
+                workspace_size > 0 && workspace == NULL);
 }

@@ -112,46 +112,6 @@ mluOpStatus_t mluOpDestroyTensorDescriptor(mluOpTensorDescriptor_t desc)
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t mluOpSetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
-                                       mluOpDataType_t dtype, int dimNb, const int dimSize[])
-{
-    return set(desc, layout, dtype, dimNb, (struct numbers){.narrow = dimSize}, NULL);
-}
-
-mluOpStatus_t mluOpSetTensorDescriptor_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
-                                          mluOpDataType_t dtype, int dimNb, const int64_t dimSize[])
-{
-    return set(desc, layout, dtype, dimNb, (struct numbers){.wide = dimSize}, NULL);
-}
-
-mluOpStatus_t mluOpSetTensorDescriptorEx(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
-                                         mluOpDataType_t dtype, int dimNb, const int dimSize[],
-                                         const int dimStride[])
-{
-    const struct numbers strides = {.narrow = dimStride};
-    return set(desc, layout, dtype, dimNb, (struct numbers){.narrow = dimSize}, &strides);
-}
-
-mluOpStatus_t mluOpSetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout,
-                                            mluOpDataType_t dtype, int dimNb, const int64_t dimSize[],
-                                            const int64_t dimStride[])
-{
-    const struct numbers strides = {.wide = dimStride};
-    return set(desc, layout, dtype, dimNb, (struct numbers){.wide = dimSize}, &strides);
-}
-
-mluOpStatus_t mluOpSetTensorDescriptorDim(mluOpTensorDescriptor_t desc, int dimNb, const int *dimSize)
-{
-    return desc == NULL ? MLUOP_STATUS_BAD_PARAM
-                        : mluOpSetTensorDescriptor(desc, desc->layout, desc->dtype, dimNb, dimSize);
-}
-
-mluOpStatus_t mluOpSetTensorDescriptorDim_v2(mluOpTensorDescriptor_t desc, int dimNb, const int64_t *dimSize)
-{
-    return desc == NULL ? MLUOP_STATUS_BAD_PARAM
-                        : mluOpSetTensorDescriptor_v2(desc, desc->layout, desc->dtype, dimNb, dimSize);
-}
-
 mluOpStatus_t mluOpSetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
                                                      mluOpDataType_t onchip_dtype)
 {
@@ -226,24 +186,6 @@ static mluOpStatus_t set_group(mluOpTensorDescriptor_t *const group_desc[], cons
     return st;
 }
 
-mluOpStatus_t mluOpSetGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[],
-                                             const mluOpTensorLayout_t group_layout[],
-                                             const mluOpDataType_t group_dtype[], const int group_dimNb[],
-                                             const int group_dimSize[], int desc_num)
-{
-    return set_group(group_desc, group_layout, group_dtype, group_dimNb,
-                     (struct numbers){.narrow = group_dimSize}, desc_num);
-}
-
-mluOpStatus_t mluOpSetGroupTensorDescriptors_v2(mluOpTensorDescriptor_t *group_desc[],
-                                                const mluOpTensorLayout_t group_layout[],
-                                                const mluOpDataType_t group_dtype[], const int group_dimNb[],
-                                                const int64_t group_dimSize[], int desc_num)
-{
-    return set_group(group_desc, group_layout, group_dtype, group_dimNb,
-                     (struct numbers){.wide = group_dimSize}, desc_num);
-}
-
 /* ---- Getters ------------------------------------------------------------------------------------------ */
 
 /* Space for numbers of either width; none where both are NULL. */
@@ -286,32 +228,55 @@ static mluOpStatus_t get(const struct mluOpTensorStruct *desc, mluOpTensorLayout
     return MLUOP_STATUS_SUCCESS;
 }
 
-mluOpStatus_t mluOpGetTensorDescriptor(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
-                                       mluOpDataType_t *dtype, int *dimNb, int dimSize[])
-{
-    return get(desc, layout, dtype, dimNb, (struct places){.narrow = dimSize}, NULL);
-}
+/* ---- Functions of both widths -------------------------------------------------------------------------- */
 
-mluOpStatus_t mluOpGetTensorDescriptor_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
-                                          mluOpDataType_t *dtype, int *dimNb, int64_t dimSize[])
-{
-    return get(desc, layout, dtype, dimNb, (struct places){.wide = dimSize}, NULL);
-}
+/* Without a suffix they have int sizes, with _v2 int64_t. */
+#define OF_WIDTH(suffix, int_type, field) \
+    mluOpStatus_t mluOpSetTensorDescriptor##suffix(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout, \
+                                                   mluOpDataType_t dtype, int dimNb, \
+                                                   const int_type dimSize[]) \
+    { \
+        return set(desc, layout, dtype, dimNb, (struct numbers){.field = dimSize}, NULL); \
+    } \
+    mluOpStatus_t mluOpSetTensorDescriptorEx##suffix( \
+        mluOpTensorDescriptor_t desc, mluOpTensorLayout_t layout, mluOpDataType_t dtype, int dimNb, \
+        const int_type dimSize[], const int_type dimStride[]) \
+    { \
+        const struct numbers strides = {.field = dimStride}; \
+        return set(desc, layout, dtype, dimNb, (struct numbers){.field = dimSize}, &strides); \
+    } \
+    mluOpStatus_t mluOpSetTensorDescriptorDim##suffix(mluOpTensorDescriptor_t desc, int dimNb, \
+                                                      const int_type *dimSize) \
+    { \
+        return desc == NULL \
+                   ? MLUOP_STATUS_BAD_PARAM \
+                   : mluOpSetTensorDescriptor##suffix(desc, desc->layout, desc->dtype, dimNb, dimSize); \
+    } \
+    mluOpStatus_t mluOpSetGroupTensorDescriptors##suffix( \
+        mluOpTensorDescriptor_t *group_desc[], const mluOpTensorLayout_t group_layout[], \
+        const mluOpDataType_t group_dtype[], const int group_dimNb[], const int_type group_dimSize[], \
+        int desc_num) \
+    { \
+        return set_group(group_desc, group_layout, group_dtype, group_dimNb, \
+                         (struct numbers){.field = group_dimSize}, desc_num); \
+    } \
+    mluOpStatus_t mluOpGetTensorDescriptor##suffix(mluOpTensorDescriptor_t desc, \
+                                                   mluOpTensorLayout_t *layout, mluOpDataType_t *dtype, \
+                                                   int *dimNb, int_type dimSize[]) \
+    { \
+        return get(desc, layout, dtype, dimNb, (struct places){.field = dimSize}, NULL); \
+    } \
+    mluOpStatus_t mluOpGetTensorDescriptorEx##suffix(mluOpTensorDescriptor_t desc, \
+                                                     mluOpTensorLayout_t *layout, mluOpDataType_t *dtype, \
+                                                     int *dimNb, int_type dimSize[], int_type dimStride[]) \
+    { \
+        const struct places strides = {.field = dimStride}; \
+        return get(desc, layout, dtype, dimNb, (struct places){.field = dimSize}, &strides); \
+    }
+OF_WIDTH(, int, narrow)
+OF_WIDTH(_v2, int64_t, wide)
 
-mluOpStatus_t mluOpGetTensorDescriptorEx(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
-                                         mluOpDataType_t *dtype, int *dimNb, int dimSize[], int dimStride[])
-{
-    const struct places strides = {.narrow = dimStride};
-    return get(desc, layout, dtype, dimNb, (struct places){.narrow = dimSize}, &strides);
-}
-
-mluOpStatus_t mluOpGetTensorDescriptorEx_v2(mluOpTensorDescriptor_t desc, mluOpTensorLayout_t *layout,
-                                            mluOpDataType_t *dtype, int *dimNb, int64_t dimSize[],
-                                            int64_t dimStride[])
-{
-    const struct places strides = {.wide = dimStride};
-    return get(desc, layout, dtype, dimNb, (struct places){.wide = dimSize}, &strides);
-}
+/* ---- Other properties ---------------------------------------------------------------------------------- */
 
 mluOpStatus_t mluOpGetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
                                                      mluOpDataType_t *onchip_dtype)

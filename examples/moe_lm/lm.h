@@ -1,13 +1,7 @@
 /*
  * A mixture-of-experts language model in C: the structures and functions of its files, which README.md lists in the order to read them.
  *
- * What these files take from the folder support/; support.h has all of it:
- *   struct matrix              weights with a row for each output; panel NULL: the model has none
- *   multiply(y, x, n, m)       y = x m^T for n rows; multiply_groups does so for groups of rows, each with a matrix of its own
- *   NEW(type, n)               n zeros, also for n = 0; COPY; require ends the program with a sentence unless its condition holds
- *   struct settings            the command line: requests, how many at once, prompt tokens (chunk) and drafts of a step
- *   process, processes         of MPI: 0 and 1 without it; request i belongs to process i % processes
- *   rms_norm, softmax, dot, silu_gate, read_row, json_get, read_tensor and others do what their names say
+ * support/support.h has what these files take from that folder.
  *
  * Conventions: [a, b] in a comment is the shape of an array, row after row. `most` is an upper limit. Group g of some rows is
  * [first[g], first[g + 1]). Names that begin with a file's name (mesh_open) are in that file, but model_open is in load.c.

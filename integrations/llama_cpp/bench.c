@@ -28,6 +28,20 @@ static llama_token step(struct llama_sampler *smpl, const float *logits, llama_t
     return token;
 }
 
+/* llama.cpp's stages. */
+static struct llama_sampler *stock_chain(bool all)
+{
+    struct llama_sampler *chain = llama_sampler_chain_init(llama_sampler_chain_default_params());
+    if (all)
+        llama_sampler_chain_add(chain, llama_sampler_init_top_k(40));
+    llama_sampler_chain_add(chain, llama_sampler_init_top_p(0.95f, 1));
+    if (all)
+        llama_sampler_chain_add(chain, llama_sampler_init_min_p(0.05f, 1));
+    llama_sampler_chain_add(chain, llama_sampler_init_temp(0.8f));
+    llama_sampler_chain_add(chain, llama_sampler_init_dist(1));
+    return chain;
+}
+
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 20;
@@ -43,16 +57,7 @@ int main(int argc, char **argv)
         if (i < N_VOCAB * OF_EACH && i % (N_VOCAB / 16) == 77)
             logits[i] += 16;
     }
-    struct llama_sampler *stock = llama_sampler_chain_init(llama_sampler_chain_default_params());
-    llama_sampler_chain_add(stock, llama_sampler_init_top_k(40));
-    llama_sampler_chain_add(stock, llama_sampler_init_top_p(0.95f, 1));
-    llama_sampler_chain_add(stock, llama_sampler_init_min_p(0.05f, 1));
-    llama_sampler_chain_add(stock, llama_sampler_init_temp(0.8f));
-    llama_sampler_chain_add(stock, llama_sampler_init_dist(1));
-    struct llama_sampler *no_top_k = llama_sampler_chain_init(llama_sampler_chain_default_params());
-    llama_sampler_chain_add(no_top_k, llama_sampler_init_top_p(0.95f, 1));
-    llama_sampler_chain_add(no_top_k, llama_sampler_init_temp(0.8f));
-    llama_sampler_chain_add(no_top_k, llama_sampler_init_dist(1));
+    struct llama_sampler *stock = stock_chain(true), *no_top_k = stock_chain(false);
     struct llama_switchyard_params params = llama_switchyard_default_params();
     struct llama_sampler *ours = llama_sampler_init_switchyard(N_VOCAB, params);
     params.top_k = 0;

@@ -58,7 +58,7 @@ static void arg_make_memory(struct arg *a, double reach)
     memcpy(a->before, a->mem, a->bytes);
     if (on_device()) {
         void *block;
-        assert_int_equal(aclrtMalloc(&block, a->bytes + a->misalign, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+        ok(aclrtMalloc(&block, a->bytes + a->misalign, ACL_MEM_MALLOC_HUGE_FIRST));
         a->device = (unsigned char *)block + a->misalign;
     }
 }
@@ -91,11 +91,11 @@ static void arg_make(struct arg *a, void *far_away)
 static void arg_free(struct arg *a)
 {
     if (a->device != NULL)
-        assert_int_equal(aclrtFree(a->device - a->misalign), 0);
+        ok(aclrtFree(a->device - a->misalign));
     buf_free(a->mem);
     free(a->before);
     if (a->over == NULL)
-        assert_int_equal(aclDestroyTensor(a->tensor), 0);
+        ok(aclDestroyTensor(a->tensor));
     free(a->data);
     free(a->want);
 }
@@ -438,7 +438,7 @@ void acl_call_free(struct call *c)
 aclnnStatus acl_call_ask(struct call *c, uint64_t *size, aclOpExecutor **executor)
 {
     const aclnnStatus st = c->op->ask(c, size, executor);
-    assert_int_equal(aclDestroyIntArray(c->array), 0);
+    ok(aclDestroyIntArray(c->array));
     c->array = NULL;
     return st;
 }
@@ -449,10 +449,8 @@ static void move_args(struct call *c, bool there)
     for (int i = 0; i < c->count; i++) {
         struct arg *a = &c->args[i];
         if (a->device != NULL)
-            assert_int_equal(aclrtMemcpy(there ? a->device : a->mem, a->bytes, there ? a->mem : a->device,
-                                         a->bytes,
-                                         there ? ACL_MEMCPY_HOST_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST),
-                             0);
+            ok(aclrtMemcpy(there ? a->device : a->mem, a->bytes, there ? a->mem : a->device, a->bytes,
+                           there ? ACL_MEMCPY_HOST_TO_DEVICE : ACL_MEMCPY_DEVICE_TO_HOST));
     }
 }
 
@@ -469,14 +467,14 @@ aclnnStatus acl_call_run(struct call *c)
     assert_non_null(executor);
     void *workspace = NULL;
     if (on_device() && size > 0)
-        assert_int_equal(aclrtMalloc(&workspace, size, ACL_MEM_MALLOC_HUGE_FIRST), 0);
+        ok(aclrtMalloc(&workspace, size, ACL_MEM_MALLOC_HUGE_FIRST));
     else if (size > 0)
         workspace = buf_new((size_t)size, 0);
     move_args(c, true);
     st = c->op->execute(workspace, size, executor, NULL);
     move_args(c, false);
     if (workspace != NULL && on_device())
-        assert_int_equal(aclrtFree(workspace), 0);
+        ok(aclrtFree(workspace));
     else
         buf_free(workspace);
     return st;
@@ -614,7 +612,7 @@ static void run_ask(void **state)
         arg_make(&c.args[i], (void *)((uintptr_t)(i + 1) << 44));
     expect_aclnn(acl_call_ask(&c, &size, &executor), run->want);
     if (run->want == ACLNN_SUCCESS)
-        assert_int_equal(aclDestroyAclOpExecutor(executor), 0);
+        ok(aclDestroyAclOpExecutor(executor));
     acl_call_free(&c);
 }
 
@@ -652,7 +650,7 @@ static void overlap(void **state)
         acl_call_make(&c);
         const struct arg *const a = &c.args[i], *const b = &c.args[j];
         if (i != j && i >= c.first_output && a->tensor != NULL && b->tensor != NULL) {
-            assert_int_equal(aclDestroyTensor(a->tensor), 0);
+            ok(aclDestroyTensor(a->tensor));
             c.args[i].tensor = aclCreateTensor(a->dims, (uint64_t)a->rank, a->type, NULL, 0, ACL_FORMAT_ND,
                                                a->dims, (uint64_t)a->rank, arg_address(b) + b->bytes - 1);
             expect_aclnn(acl_call_run(&c), ACLNN_ERR_PARAM_INVALID);
@@ -692,7 +690,7 @@ static void of_another_operator(void **state)
     for (int i = 0; i < n_aclnn_ops; i++)
         if (aclnn_ops[i] != c.op)
             expect_aclnn(aclnn_ops[i]->execute(NULL, 0, executor, NULL), ACLNN_ERR_PARAM_INVALID);
-    assert_int_equal(aclDestroyAclOpExecutor(executor), 0);
+    ok(aclDestroyAclOpExecutor(executor));
     call_expect_untouched(&c, "another operator");
     acl_call_free(&c);
 }

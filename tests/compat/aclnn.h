@@ -98,6 +98,7 @@ void call_expect_untouched(struct call *c, const char *what); /* every tensor is
 
 void arg_get(const struct arg *a, void *dense); /* its elements, in order */
 
+#define ok(call) assert_int_equal((call), 0)
 #define expect_aclnn(got, want) expect_aclnn_at((got), (want), __FILE__, __LINE__)
 void expect_aclnn_at(aclnnStatus got, aclnnStatus want, const char *file, int line);
 

@@ -6,7 +6,6 @@
 #include "aclnn/aclnn_base.h"
 
 #define INVALID 100000
-#define ok(call) assert_int_equal((call), 0)
 #define invalid(call) assert_int_equal((call), INVALID)
 
 TEST(init_and_devices)
@@ -283,12 +282,14 @@ TEST(the_vendors_numbers)
 
 void add_runtime(struct test_list *list)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(contexts),         cmocka_unit_test(streams_and_events),
-        cmocka_unit_test(tensors),          cmocka_unit_test(arrays_and_lists),
-        cmocka_unit_test(numbers),          cmocka_unit_test(the_vendors_numbers),
-        cmocka_unit_test(init_and_devices), cmocka_unit_test(memory)};
-    const size_t n = COUNT_OF(tests) - (on_device() ? 2 : 0); /* the last two are of the host */
-    for (size_t i = 0; i < n; i++)
-        test_add(list, tests[i].name, tests[i].test_func, NULL);
+    TEST_ADD(list, contexts);
+    TEST_ADD(list, streams_and_events);
+    TEST_ADD(list, tensors);
+    TEST_ADD(list, arrays_and_lists);
+    TEST_ADD(list, numbers);
+    TEST_ADD(list, the_vendors_numbers);
+    if (on_device())
+        return;
+    TEST_ADD(list, init_and_devices);
+    TEST_ADD(list, memory);
 }

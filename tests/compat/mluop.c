@@ -120,17 +120,15 @@ mluOpStatus_t mlu_run(const struct mlu_call *call)
         p[i] = p[same];
         if (same < i)
             continue; /* the same memory again */
-        assert_int_equal(cnrtMalloc(&block[i], mlu_bytes(call, i) + 4), cnrtSuccess);
+        cnrt_ok(cnrtMalloc(&block[i], mlu_bytes(call, i) + 4));
         p[i] = (char *)block[i] + 4;
-        assert_int_equal(cnrtMemcpy(p[i], call->data[i], mlu_bytes(call, i), cnrtMemcpyHostToDev),
-                         cnrtSuccess);
+        cnrt_ok(cnrtMemcpy(p[i], call->data[i], mlu_bytes(call, i), cnrtMemcpyHostToDev));
     }
     const mluOpStatus_t st = run(call, p);
     for (int i = 0; i < MLU_TENSORS; i++) {
         if (block[i] != NULL)
-            assert_int_equal(cnrtMemcpy(call->data[i], p[i], mlu_bytes(call, i), cnrtMemcpyDevToHost),
-                             cnrtSuccess);
-        assert_int_equal(cnrtFree(block[i]), cnrtSuccess);
+            cnrt_ok(cnrtMemcpy(call->data[i], p[i], mlu_bytes(call, i), cnrtMemcpyDevToHost));
+        cnrt_ok(cnrtFree(block[i]));
     }
     return st;
 }

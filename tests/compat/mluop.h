@@ -49,6 +49,10 @@ size_t mlu_bytes(const struct mlu_call *call, int i);
 #define bad(status) expect_mlu(status, BAD_PARAM)
 void mlu_expect(mluOpStatus_t status, mluOpStatus_t want, const char *file, int line);
 
+/* The same of the runtime. */
+#define expect_cnrt(call, want) assert_string_equal(cnrtGetErrorStr(call), cnrtGetErrorStr(want))
+#define cnrt_ok(call) expect_cnrt(call, cnrtSuccess)
+
 /* Further tests, of memory of the host. */
 void add_checks(struct test_list *list);
 void add_descriptors(struct test_list *list);

@@ -257,7 +257,7 @@ TEST(handles_and_queues)
     bad(mluOpCreate(NULL));
     bad(mluOpDestroy(NULL));
     ok(mluOpCreate(&handle));
-    assert_int_equal(cnrtQueueCreate(&queue), cnrtSuccess);
+    cnrt_ok(cnrtQueueCreate(&queue));
     got = queue;
     ok(mluOpGetQueue(handle, &got));
     assert_null(got);
@@ -270,7 +270,7 @@ TEST(handles_and_queues)
     ok(mluOpSetQueue(handle, NULL));
     ok(mluOpGetQueue(handle, &got));
     assert_null(got);
-    assert_int_equal(cnrtQueueDestroy(queue), cnrtSuccess);
+    cnrt_ok(cnrtQueueDestroy(queue));
     ok(mluOpDestroy(handle));
 }
 
@@ -287,11 +287,11 @@ TEST(a_handle_has_the_vendors_first_fields)
     ok(mluOpCreate(&handle));
     memcpy(&first, handle, sizeof first);
     assert_true(first.device == 0 && first.queue == NULL && first.arch == 372);
-    assert_int_equal(cnrtQueueCreate(&queue), cnrtSuccess);
+    cnrt_ok(cnrtQueueCreate(&queue));
     ok(mluOpSetQueue(handle, queue));
     memcpy(&first, handle, sizeof first);
     assert_ptr_equal(first.queue, queue);
-    assert_int_equal(cnrtQueueDestroy(queue), cnrtSuccess);
+    cnrt_ok(cnrtQueueDestroy(queue));
     ok(mluOpDestroy(handle));
 }
 
@@ -303,7 +303,7 @@ TEST(destroyed_in_any_order)
         struct mlu_call call;
         cnrtQueue_t queue;
         mlu_make(&call, MLU_GATE, (struct mlu_sizes){2, 2, 2, 1});
-        assert_int_equal(cnrtQueueCreate(&queue), cnrtSuccess);
+        cnrt_ok(cnrtQueueCreate(&queue));
         ok(mluOpSetQueue(call.handle, queue));
         ok(mlu_run(&call));
         int left[4] = {0, 1, 2, 3}, rest = order;
@@ -313,7 +313,7 @@ TEST(destroyed_in_any_order)
             if (left[pick] == 0)
                 ok(mluOpDestroy(call.handle));
             else if (left[pick] == 1)
-                assert_int_equal(cnrtQueueDestroy(queue), cnrtSuccess);
+                cnrt_ok(cnrtQueueDestroy(queue));
             for (int i = 0; left[pick] >= 2 && i < MLU_TENSORS; i++)
                 if (left[pick] == 2)
                     ok(mluOpDestroyTensorDescriptor(call.desc[i]));
@@ -339,21 +339,19 @@ TEST(two_handles)
 
 void add_descriptors(struct test_list *list)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(a_fresh_descriptor),
-                                              cmocka_unit_test(all_setters),
-                                              cmocka_unit_test(narrow_getters),
-                                              cmocka_unit_test(many_dimensions),
-                                              cmocka_unit_test(odd_sizes),
-                                              cmocka_unit_test(rejections_change_nothing),
-                                              cmocka_unit_test(no_dimension_needs_pointer_mode_host),
-                                              cmocka_unit_test(groups),
-                                              cmocka_unit_test(sizes_of_types),
-                                              cmocka_unit_test(statuses_have_names),
-                                              cmocka_unit_test(version),
-                                              cmocka_unit_test(handles_and_queues),
-                                              cmocka_unit_test(a_handle_has_the_vendors_first_fields),
-                                              cmocka_unit_test(destroyed_in_any_order),
-                                              cmocka_unit_test(two_handles)};
-    for (size_t i = 0; i < COUNT_OF(tests); i++)
-        test_add(list, tests[i].name, tests[i].test_func, NULL);
+    TEST_ADD(list, a_fresh_descriptor);
+    TEST_ADD(list, all_setters);
+    TEST_ADD(list, narrow_getters);
+    TEST_ADD(list, many_dimensions);
+    TEST_ADD(list, odd_sizes);
+    TEST_ADD(list, rejections_change_nothing);
+    TEST_ADD(list, no_dimension_needs_pointer_mode_host);
+    TEST_ADD(list, groups);
+    TEST_ADD(list, sizes_of_types);
+    TEST_ADD(list, statuses_have_names);
+    TEST_ADD(list, version);
+    TEST_ADD(list, handles_and_queues);
+    TEST_ADD(list, a_handle_has_the_vendors_first_fields);
+    TEST_ADD(list, destroyed_in_any_order);
+    TEST_ADD(list, two_handles);
 }

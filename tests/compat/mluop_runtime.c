@@ -9,10 +9,9 @@
 
 #include <unistd.h>
 
-#define expect_cnrt(call, want) assert_string_equal(cnrtGetErrorStr(call), cnrtGetErrorStr(want))
 #undef ok
 #undef bad
-#define ok(call) expect_cnrt(call, cnrtSuccess)
+#define ok(call) cnrt_ok(call)
 #define bad(call) expect_cnrt(call, cnrtErrorArgsInvalid)
 
 TEST(values)
@@ -219,13 +218,15 @@ TEST(around)
 
 void add_runtime(struct test_list *list)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values),          cmocka_unit_test(memory),
-        cmocka_unit_test(no_bytes),        cmocka_unit_test(three_large_tensors),
-        cmocka_unit_test(too_much_memory), cmocka_unit_test(bad_copies),
-        cmocka_unit_test(queues),          cmocka_unit_test(notifiers),
-        cmocka_unit_test(devices),         cmocka_unit_test(errors),
-        cmocka_unit_test(around)};
-    for (size_t i = 0; i < COUNT_OF(tests); i++)
-        test_add(list, tests[i].name, tests[i].test_func, NULL);
+    TEST_ADD(list, values);
+    TEST_ADD(list, memory);
+    TEST_ADD(list, no_bytes);
+    TEST_ADD(list, three_large_tensors);
+    TEST_ADD(list, too_much_memory);
+    TEST_ADD(list, bad_copies);
+    TEST_ADD(list, queues);
+    TEST_ADD(list, notifiers);
+    TEST_ADD(list, devices);
+    TEST_ADD(list, errors);
+    TEST_ADD(list, around);
 }

@@ -77,16 +77,14 @@ class MoeLm(unittest.TestCase):
     def at(cls, name):
         return os.path.join(cls.folder.name, name)
 
-    def run_it(self, *arguments, status=0):
-        done = subprocess.run([PROGRAM, *arguments], capture_output=True, text=True, errors="replace", check=False)
+    def run_it(self, *arguments, status=0, program=(PROGRAM,)):
+        done = subprocess.run([*program, *arguments], capture_output=True, text=True, errors="replace", check=False)
         self.assertEqual(done.returncode, status, done.stderr)
         return done.stdout if status == 0 else done.stderr
 
     def run_mpi(self, *arguments, status=0):
-        command = [sys.executable, MPIRUN, "-n", "3", "--mpirun", os.environ["SWITCHYARD_MPIRUN"], MPI_PROGRAM, *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        self.assertEqual(done.returncode, status, done.stderr)
-        return done.stdout if status == 0 else done.stderr
+        mpirun = [sys.executable, MPIRUN, "-n", "3", "--mpirun", os.environ["SWITCHYARD_MPIRUN"]]
+        return self.run_it(*arguments, status=status, program=(*mpirun, MPI_PROGRAM))
 
     def tokens(self, *arguments):
         """Of all requests."""
@@ -107,7 +105,7 @@ class MoeLm(unittest.TestCase):
 
     def test_another_name_of_the_number_of_experts(self):
         """num_local_experts, as newer versions of transformers write it for Qwen3-MoE."""
-        folder = self.changed("renamed", "qwen3", num_experts=None, num_local_experts=8)
+        folder = self.changed("qwen3", num_experts=None, num_local_experts=8)
         self.assertEqual(self.tokens(folder, *ids(PROMPT)), self.tokens(self.at("qwen3"), *ids(PROMPT)))
 
     def test_the_same_in_any_company(self):
@@ -142,7 +140,7 @@ class MoeLm(unittest.TestCase):
     def test_drafts(self):
         """Text, logits and page of a run without drafts, where some are accepted and others are not. The first request is its
         last prompt token and drafts in one step, of which the first is accepted and ends the text."""
-        folder = self.changed("drafts", "qwen3", eos_token_id=76)
+        folder = self.changed("qwen3", eos_token_id=76)
         again = [5, 9, 11, 7, 299] * 4
         given = ["--tokens", "40", "--chunk", "11", *ids([76, 29, 258, 166] * 3), *ids(PROMPT), *ids(again),
                  "--temperature", "0.3", "--seed", "8", *ids(again), "--top-p", "0.8", "--seed", "9", *ids(PROMPT)]
@@ -223,9 +221,8 @@ class MoeLm(unittest.TestCase):
             else:
                 self.assertIn(f"prompt 1 has {len(word) + 1} tokens", self.run_it(folder, "--prompt", text, status=2))
 
-    def changed(self, name, kind="olmoe", **config):
-        folder = self.at(name)
-        shutil.copytree(self.at(kind), folder)
+    def changed(self, kind="olmoe", **config):
+        folder = shutil.copytree(self.at(kind), tempfile.mkdtemp(dir=self.folder.name), dirs_exist_ok=True)
         path = os.path.join(folder, "config.json")
         with open(path, encoding="utf-8") as file:
             whole = {**json.load(file), **config}
@@ -233,20 +230,20 @@ class MoeLm(unittest.TestCase):
             json.dump(whole, file)
         return folder
 
-    def written(self, name, header):
+    def written(self, header):
         """A checkpoint whose file has this header and eight bytes of numbers."""
-        folder = self.changed(name)
+        folder = self.changed()
         with open(os.path.join(folder, "model.safetensors"), "wb") as file:
             file.write(len(header).to_bytes(8, "little") + header + bytes(8))
         return folder
 
-    def corrupted(self, name, **change):
+    def corrupted(self, **change):
         """One whose first tensor has another entry in the header."""
         entry = {"dtype": "F32", "shape": [300, 64], "data_offsets": [0, 300 * 64 * 4], **change}
-        return self.written(name, json.dumps({"model.embed_tokens.weight": entry}).encode())
+        return self.written(json.dumps({"model.embed_tokens.weight": entry}).encode())
 
     def test_no_logit_is_a_number(self):
-        folder = self.changed("nan")
+        folder = self.changed()
         path = os.path.join(folder, "model.safetensors")
         with open(path, "r+b") as file:
             size = int.from_bytes(file.read(8), "little")
@@ -256,18 +253,18 @@ class MoeLm(unittest.TestCase):
         self.assertIn("no logit of token 1 of prompt 1 is a number", self.run_it(folder, *ids(PROMPT), status=2))
 
     def test_bad_folders(self):
-        short = self.changed("short")
+        short = self.changed()
         path = os.path.join(short, "model.safetensors")
         size = os.path.getsize(path)
         os.truncate(path, size - 100)
-        header = self.changed("header")
+        header = self.changed()
         os.truncate(os.path.join(header, "model.safetensors"), 60)
-        odd = self.changed("odd")
+        odd = self.changed()
         with open(os.path.join(odd, "config.json"), "a", encoding="utf-8") as file:
             file.write("]")
-        gone = self.changed("gone", "mixtral")
+        gone = self.changed("mixtral")
         os.remove(os.path.join(gone, "model-00002-of-00003.safetensors"))
-        shared = self.changed("shared", "mixtral")
+        shared = self.changed("mixtral")
         shutil.copy(os.path.join(shared, "model-00002-of-00003.safetensors"), os.path.join(shared, "model-00003-of-00003.safetensors"))
         for folder, words in (
             (self.at("nowhere"), "nowhere/config.json is missing"),
@@ -275,43 +272,43 @@ class MoeLm(unittest.TestCase):
             (header, "is truncated: its header ends beyond its end"),
             (odd, "config.json, byte "),
             (gone, "model-00002-of-00003.safetensors is missing"),
-            (self.changed("arch", architectures=["Llama\n\x1b[2J\x9b1mé"]), r"the architecture is Llama\x0a\x1b[2J\xc2\x9b1mé, want OlmoeForCausalLM"),
-            (self.changed("wide", hidden_size=65), "model.embed_tokens.weight is [300,64], want [300,65] as config.json says"),
-            (self.changed("more", num_experts=9), "mlp.gate.weight is [8,64], want [9,64]"),
-            (self.changed("deep", num_hidden_layers=4), "the checkpoint has no tensor model.layers.3."),
-            (self.changed("rope", rope_scaling={"rope_type": "yarn", "factor": 4}), "rotary positions of type yarn, want default"),
-            (self.changed("window", "mixtral", sliding_window=16), "sliding_window is set, want null"),
-            (self.changed("none", vocab_size="many"), 'vocab_size is "many", want a whole number from 1 to'),
-            (self.changed("large", vocab_size=1e300), "e300, want a whole number from 1"),
-            (self.changed("real", rms_norm_eps="1"), 'config.json: rms_norm_eps is "1", want a number'),
-            (self.changed("eps", rms_norm_eps=-1), "rms_norm_eps is -1"),
-            (self.changed("theta", rope_theta=0), "rope_theta is 0, want numbers above 0"),
-            (self.changed("clip", clip_qkv=8.0), "clip_qkv is 8.0, want null"),
-            (self.changed("act", hidden_act=3), 'hidden_act is 3, want "silu"'),
-            (self.changed("eos", eos_token_id=[1.5]), "eos_token_id is 1.5, want a whole number from 0"),
-            (self.changed("tied", tie_word_embeddings=False, vocab_size=299), "want [299,64]"),
-            (self.changed("negative", num_attention_heads=-4), "num_attention_heads is -4, want a whole number from 1"),
-            (self.changed("half", num_experts=1.5), "num_experts is 1.5, want a whole number"),
-            (self.changed("missing", num_experts_per_tok=None), "config.json: num_experts_per_tok is missing"),
-            (self.changed("experts", num_experts=None), "config.json: num_experts is missing, want a whole number from 1"),
-            (self.changed("top", num_experts_per_tok=9), "top 9 of 8 experts do not fit together"),
-            (self.changed("many", eos_token_id=list(range(20))), "more than 16 tokens end a text"),
-            (self.changed("flag", tie_word_embeddings="no"), 'config.json: tie_word_embeddings is "no", want true or false'),
-            (self.changed("object", rope_parameters=[1]), "the parameters of rotary positions are not an object"),
-            (self.corrupted("string", shape=["300", 64]), 'model.embed_tokens.weight is ["300",64], want [300,64]'),
-            (self.corrupted("huge", shape=[1e300, 64]), "e300,64], want [300,64]"),
-            (self.corrupted("shapeless", shape=None), "is null, want [300,64]"),
-            (self.corrupted("before", data_offsets=[-4, 0]), "model.safetensors: an offset of safetensors is -4, want a whole number from 0"),
-            (self.corrupted("bytes", data_offsets=[0, 4]), "the bytes of model.embed_tokens.weight are not those of its shape"),
-            (self.corrupted("type", dtype="F64"), "model.embed_tokens.weight is of type F64, want F32, F16 or BF16"),
-            (self.corrupted("number", dtype=3), "model.safetensors: dtype is 3, want a string"),
-            (self.corrupted("beyond"), "is truncated: model.embed_tokens.weight ends beyond its end"),
-            (self.written("list", b"[]"), "its header is not an object"),
-            (self.written("value", b'{"model.embed_tokens.weight": 3}'), "the entry of model.embed_tokens.weight is not an object"),
-            (self.written("twice", b'{"a": {}, "a": {}}'), "its header is not an object: duplicate object key"),
-            (self.written("nothing", b"{}"), "the checkpoint has no tensor model.embed_tokens.weight"),
+            (self.changed(architectures=["Llama\n\x1b[2J\x9b1mé"]), r"the architecture is Llama\x0a\x1b[2J\xc2\x9b1mé, want OlmoeForCausalLM"),
+            (self.changed(hidden_size=65), "model.embed_tokens.weight is [300,64], want [300,65] as config.json says"),
+            (self.changed(num_experts=9), "mlp.gate.weight is [8,64], want [9,64]"),
+            (self.changed(num_hidden_layers=4), "the checkpoint has no tensor model.layers.3."),
+            (self.changed(rope_scaling={"rope_type": "yarn", "factor": 4}), "rotary positions of type yarn, want default"),
+            (self.changed("mixtral", sliding_window=16), "sliding_window is set, want null"),
+            (self.changed(vocab_size="many"), 'vocab_size is "many", want a whole number from 1 to'),
+            (self.changed(vocab_size=1e300), "e300, want a whole number from 1"),
+            (self.changed(rms_norm_eps="1"), 'config.json: rms_norm_eps is "1", want a number'),
+            (self.changed(rms_norm_eps=-1), "rms_norm_eps is -1"),
+            (self.changed(rope_theta=0), "rope_theta is 0, want numbers above 0"),
+            (self.changed(clip_qkv=8.0), "clip_qkv is 8.0, want null"),
+            (self.changed(hidden_act=3), 'hidden_act is 3, want "silu"'),
+            (self.changed(eos_token_id=[1.5]), "eos_token_id is 1.5, want a whole number from 0"),
+            (self.changed(tie_word_embeddings=False, vocab_size=299), "want [299,64]"),
+            (self.changed(num_attention_heads=-4), "num_attention_heads is -4, want a whole number from 1"),
+            (self.changed(num_experts=1.5), "num_experts is 1.5, want a whole number"),
+            (self.changed(num_experts_per_tok=None), "config.json: num_experts_per_tok is missing"),
+            (self.changed(num_experts=None), "config.json: num_experts is missing, want a whole number from 1"),
+            (self.changed(num_experts_per_tok=9), "top 9 of 8 experts do not fit together"),
+            (self.changed(eos_token_id=list(range(20))), "more than 16 tokens end a text"),
+            (self.changed(tie_word_embeddings="no"), 'config.json: tie_word_embeddings is "no", want true or false'),
+            (self.changed(rope_parameters=[1]), "the parameters of rotary positions are not an object"),
+            (self.corrupted(shape=["300", 64]), 'model.embed_tokens.weight is ["300",64], want [300,64]'),
+            (self.corrupted(shape=[1e300, 64]), "e300,64], want [300,64]"),
+            (self.corrupted(shape=None), "is null, want [300,64]"),
+            (self.corrupted(data_offsets=[-4, 0]), "model.safetensors: an offset of safetensors is -4, want a whole number from 0"),
+            (self.corrupted(data_offsets=[0, 4]), "the bytes of model.embed_tokens.weight are not those of its shape"),
+            (self.corrupted(dtype="F64"), "model.embed_tokens.weight is of type F64, want F32, F16 or BF16"),
+            (self.corrupted(dtype=3), "model.safetensors: dtype is 3, want a string"),
+            (self.corrupted(), "is truncated: model.embed_tokens.weight ends beyond its end"),
+            (self.written(b"[]"), "its header is not an object"),
+            (self.written(b'{"model.embed_tokens.weight": 3}'), "the entry of model.embed_tokens.weight is not an object"),
+            (self.written(b'{"a": {}, "a": {}}'), "its header is not an object: duplicate object key"),
+            (self.written(b"{}"), "the checkpoint has no tensor model.embed_tokens.weight"),
             (shared, "the checkpoint has no tensor lm_head.weight"),
-            (self.changed("product", num_attention_heads=1 << 24, num_key_value_heads=1 << 24, head_dim=1 << 24), "16777216 heads of 16777216 for 16777216"),
+            (self.changed(num_attention_heads=1 << 24, num_key_value_heads=1 << 24, head_dim=1 << 24), "16777216 heads of 16777216 for 16777216"),
         ):
             with self.subTest(words):
                 self.assertIn(words, self.run_it(folder, *ids(PROMPT), status=2))

@@ -21,8 +21,10 @@
 extern "C" {
 #endif
 
-typedef aclnnStatus switchyard_aclnn_second_phase(void *workspace, uint64_t workspaceSize,
-                                                  aclOpExecutor *executor, aclrtStream stream);
+/* The declarations of both functions, of which the first has these parameters before the two results. */
+#define SWITCHYARD_ACLNN_OPERATOR(name, ...) \
+    aclnnStatus name##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspaceSize, aclOpExecutor **executor); \
+    aclnnStatus name(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
 
 /* ---- By a routing map -------------------------------------------------------------------------------- */
 
@@ -34,11 +36,10 @@ typedef aclnnStatus switchyard_aclnn_second_phase(void *workspace, uint64_t work
  * dropAndPad false: K = numOutTokens / T slots per token, M = K*T; true: C = numOutTokens / E rows per expert, M = C*E.
  * numOutTokens is 0 to T*E. Contents: a token routed to more than K experts.
  */
-aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGetWorkspaceSize(
-    const aclTensor *tokens, const aclTensor *routingMap, const aclTensor *probsOptional,
-    int64_t numOutTokens, bool dropAndPad, aclTensor *permuteTokensOut, aclTensor *permuteProbsOutOptional,
-    aclTensor *sortedIndicesOut, uint64_t *workspaceSize, aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeTokenPermuteWithRoutingMap;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMap, const aclTensor *tokens,
+                          const aclTensor *routingMap, const aclTensor *probsOptional, int64_t numOutTokens,
+                          bool dropAndPad, aclTensor *permuteTokensOut, aclTensor *permuteProbsOutOptional,
+                          aclTensor *sortedIndicesOut);
 
 /*
  * Gradients of tokens and probs from those of the permuted rows: sy_moe_permute_grad. T = tokensNum, E = numExperts,
@@ -50,12 +51,10 @@ switchyard_aclnn_second_phase aclnnMoeTokenPermuteWithRoutingMap;
  * Without permutedProbsOutputGradOptional the last output is not written, nor where H is 0; its shape is then not
  * checked. 561103: an output of another shape. Contents: wrong indices, or a map that does not fit them.
  */
-aclnnStatus aclnnMoeTokenPermuteWithRoutingMapGradGetWorkspaceSize(
-    const aclTensor *permutedTokenOutputGrad, const aclTensor *permutedProbsOutputGradOptional,
-    const aclTensor *sortedIndices, const aclTensor *routingMapOptional, int64_t numExperts,
-    int64_t tokensNum, bool dropAndPad, aclTensor *tokensGradOut, aclTensor *probsGradOutOptional,
-    uint64_t *workspaceSize, aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeTokenPermuteWithRoutingMapGrad;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenPermuteWithRoutingMapGrad, const aclTensor *permutedTokenOutputGrad,
+                          const aclTensor *permutedProbsOutputGradOptional, const aclTensor *sortedIndices,
+                          const aclTensor *routingMapOptional, int64_t numExperts, int64_t tokensNum,
+                          bool dropAndPad, aclTensor *tokensGradOut, aclTensor *probsGradOutOptional);
 
 /*
  * Returns permuted rows to their tokens, weighted and added up: sy_moe_unpermute.
@@ -70,12 +69,11 @@ switchyard_aclnn_second_phase aclnnMoeTokenPermuteWithRoutingMapGrad;
  *               the order of the rows
  * Contents: wrong indices, or a map that does not fit them.
  */
-aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGetWorkspaceSize(
-    const aclTensor *permutedTokens, const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
-    const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
-    aclTensor *unpermutedTokens, aclTensor *outIndex, aclTensor *permuteTokenId, aclTensor *permuteProbs,
-    uint64_t *workspaceSize, aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeTokenUnpermuteWithRoutingMap;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMap, const aclTensor *permutedTokens,
+                          const aclTensor *sortedIndices, const aclTensor *routingMapOptional,
+                          const aclTensor *probsOptional, bool paddedMode,
+                          const aclIntArray *restoreShapeOptional, aclTensor *unpermutedTokens,
+                          aclTensor *outIndex, aclTensor *permuteTokenId, aclTensor *permuteProbs);
 
 /*
  * Gradients of permuted rows and probs from that of the tokens: sy_moe_unpermute_grad.
@@ -89,13 +87,12 @@ switchyard_aclnn_second_phase aclnnMoeTokenUnpermuteWithRoutingMap;
  * outIndex and permuteTokenId are those of the forward call; packed, the values of permuteTokenId are ignored.
  * restoreShapeOptional is ignored: T and H are known. Contents: wrong indices, or a map that does not fit them.
  */
-aclnnStatus aclnnMoeTokenUnpermuteWithRoutingMapGradGetWorkspaceSize(
-    const aclTensor *unpermutedTokensGrad, const aclTensor *outIndex, const aclTensor *permuteTokenId,
-    const aclTensor *routingMapOptional, const aclTensor *permutedTokensOptional,
-    const aclTensor *probsOptional, bool dropAndPad, const aclIntArray *restoreShapeOptional,
-    const aclTensor *permutedTokensGradOut, const aclTensor *probsGradOutOptional, uint64_t *workspaceSize,
-    aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeTokenUnpermuteWithRoutingMapGrad;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMapGrad, const aclTensor *unpermutedTokensGrad,
+                          const aclTensor *outIndex, const aclTensor *permuteTokenId,
+                          const aclTensor *routingMapOptional, const aclTensor *permutedTokensOptional,
+                          const aclTensor *probsOptional, bool dropAndPad,
+                          const aclIntArray *restoreShapeOptional, const aclTensor *permutedTokensGradOut,
+                          const aclTensor *probsGradOutOptional);
 
 /* ---- By the numbers of experts. paddedMode must be false, restoreShapeOptional is ignored -------------- */
 
@@ -105,12 +102,9 @@ switchyard_aclnn_second_phase aclnnMoeTokenUnpermuteWithRoutingMapGrad;
  *     tokens   [T,H]         floats            permuteTokensOut  [M,H]  same
  *     indices  [T,K] or [T]  INT32, INT64      sortedIndicesOut  [T*K]  INT32
  */
-aclnnStatus aclnnMoeTokenPermuteGetWorkspaceSize(const aclTensor *tokens, const aclTensor *indices,
-                                                 int64_t numOutTokens, bool paddedMode,
-                                                 const aclTensor *permuteTokensOut,
-                                                 const aclTensor *sortedIndicesOut, uint64_t *workspaceSize,
-                                                 aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeTokenPermute;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenPermute, const aclTensor *tokens, const aclTensor *indices,
+                          int64_t numOutTokens, bool paddedMode, const aclTensor *permuteTokensOut,
+                          const aclTensor *sortedIndicesOut);
 
 /*
  * The gradient of the tokens of aclnnMoeTokenPermute, the sum of their rows: sy_moe_unpermute_ids. K = numTopk, 1 or
@@ -119,11 +113,8 @@ switchyard_aclnn_second_phase aclnnMoeTokenPermute;
  *     sortedIndices       [T*K]  INT32
  * Contents: an index outside -1..T*K-1.
  */
-aclnnStatus aclnnMoeTokenPermuteGradGetWorkspaceSize(const aclTensor *permutedOutputGrad,
-                                                     const aclTensor *sortedIndices, int64_t numTopk,
-                                                     bool paddedMode, aclTensor *out, uint64_t *workspaceSize,
-                                                     aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeTokenPermuteGrad;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, const aclTensor *permutedOutputGrad,
+                          const aclTensor *sortedIndices, int64_t numTopk, bool paddedMode, aclTensor *out);
 
 /*
  * Returns rows to their tokens, weighted and added up: sy_moe_unpermute_ids. Without probs K is 1.
@@ -132,13 +123,9 @@ switchyard_aclnn_second_phase aclnnMoeTokenPermuteGrad;
  *     probsOptional   [T,K]  floats
  * Contents: an index outside -1..T*K-1.
  */
-aclnnStatus aclnnMoeTokenUnpermuteGetWorkspaceSize(const aclTensor *permutedTokens,
-                                                   const aclTensor *sortedIndices,
-                                                   const aclTensor *probsOptional, bool paddedMode,
-                                                   const aclIntArray *restoreShapeOptional,
-                                                   const aclTensor *out, uint64_t *workspaceSize,
-                                                   aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeTokenUnpermute;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenUnpermute, const aclTensor *permutedTokens,
+                          const aclTensor *sortedIndices, const aclTensor *probsOptional, bool paddedMode,
+                          const aclIntArray *restoreShapeOptional, const aclTensor *out);
 
 /*
  * Gradients of the rows and weights of aclnnMoeTokenUnpermute: sy_moe_dispatch for every choice, and
@@ -149,12 +136,11 @@ switchyard_aclnn_second_phase aclnnMoeTokenUnpermute;
  *     probsOptional         [T,K]  same, FLOAT
  * Contents: an index outside -1..T*K-1, or a second time. One that names no row is left out.
  */
-aclnnStatus aclnnMoeTokenUnpermuteGradGetWorkspaceSize(
-    const aclTensor *permutedTokens, const aclTensor *unpermutedTokensGrad, const aclTensor *sortedIndices,
-    const aclTensor *probsOptional, bool paddedMode, const aclIntArray *restoreShapeOptional,
-    aclTensor *permutedTokensGradOut, aclTensor *probsGradOut, uint64_t *workspaceSize,
-    aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeTokenUnpermuteGrad;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteGrad, const aclTensor *permutedTokens,
+                          const aclTensor *unpermutedTokensGrad, const aclTensor *sortedIndices,
+                          const aclTensor *probsOptional, bool paddedMode,
+                          const aclIntArray *restoreShapeOptional, aclTensor *permutedTokensGradOut,
+                          aclTensor *probsGradOut);
 
 /* ---- From logits to the rows of experts -------------------------------------------------------------- */
 
@@ -166,13 +152,10 @@ switchyard_aclnn_second_phase aclnnMoeTokenUnpermuteGrad;
  * normType 0 is the softmax; 1 the sigmoid, with weights divided by their sum + eps. groupSelectMode 0 is the largest
  * score of a group, 1 the sum of its two largest. renorm must be 0. 561002: shapes and values.
  */
-aclnnStatus aclnnMoeGatingTopKGetWorkspaceSize(const aclTensor *x, const aclTensor *biasOptional, int64_t k,
-                                               int64_t kGroup, int64_t groupCount, int64_t groupSelectMode,
-                                               int64_t renorm, int64_t normType, bool outFlag,
-                                               double routedScalingFactor, double eps, const aclTensor *yOut,
-                                               const aclTensor *expertIdxOut, const aclTensor *outOut,
-                                               uint64_t *workspaceSize, aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeGatingTopK;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeGatingTopK, const aclTensor *x, const aclTensor *biasOptional, int64_t k,
+                          int64_t kGroup, int64_t groupCount, int64_t groupSelectMode, int64_t renorm,
+                          int64_t normType, bool outFlag, double routedScalingFactor, double eps,
+                          const aclTensor *yOut, const aclTensor *expertIdxOut, const aclTensor *outOut);
 
 /*
  * Chooses the k experts of the largest logits of each row: sy_moe_route. T rows.
@@ -182,13 +165,9 @@ switchyard_aclnn_second_phase aclnnMoeGatingTopK;
  * renorm 0: weights are those of the softmax over all experts; 1: the softmax of the chosen logits. 561002: shapes and
  * values.
  */
-aclnnStatus aclnnMoeGatingTopKSoftmaxV2GetWorkspaceSize(const aclTensor *x, const aclTensor *finishedOptional,
-                                                        int64_t k, int64_t renorm,
-                                                        bool outputSoftmaxResultFlag, const aclTensor *yOut,
-                                                        const aclTensor *expertIdxOut,
-                                                        const aclTensor *softmaxResultOutOptional,
-                                                        uint64_t *workspaceSize, aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeGatingTopKSoftmaxV2;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeGatingTopKSoftmaxV2, const aclTensor *x, const aclTensor *finishedOptional,
+                          int64_t k, int64_t renorm, bool outputSoftmaxResultFlag, const aclTensor *yOut,
+                          const aclTensor *expertIdxOut, const aclTensor *softmaxResultOutOptional);
 
 /*
  * Copies token rows to one row for each expert they choose, in the stable order of the experts: sy_moe_permute_ids.
@@ -203,14 +182,14 @@ switchyard_aclnn_second_phase aclnnMoeGatingTopKSoftmaxV2;
  *     expertTokensBeforeCapacityOutOptional [E] INT32, with its flag: choices of each expert
  * An output that is not requested is ignored. Contents: an expert outside 0..E-1.
  */
-aclnnStatus aclnnMoeInitRoutingV2GetWorkspaceSize(
-    const aclTensor *x, const aclTensor *expertIdx, int64_t activeNumOptional, int64_t expertCapacityOptional,
-    int64_t expertNumOptional, int64_t dropPadModeOptional, int64_t expertTokensCountOrCumsumFlagOptional,
-    bool expertTokensBeforeCapacityFlagOptional, const aclTensor *expandedXOut,
-    const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOutOptional,
-    const aclTensor *expertTokensBeforeCapacityOutOptional, uint64_t *workspaceSize,
-    aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeInitRoutingV2;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeInitRoutingV2, const aclTensor *x, const aclTensor *expertIdx,
+                          int64_t activeNumOptional, int64_t expertCapacityOptional,
+                          int64_t expertNumOptional, int64_t dropPadModeOptional,
+                          int64_t expertTokensCountOrCumsumFlagOptional,
+                          bool expertTokensBeforeCapacityFlagOptional, const aclTensor *expandedXOut,
+                          const aclTensor *expandedRowIdxOut,
+                          const aclTensor *expertTokensCountOrCumsumOutOptional,
+                          const aclTensor *expertTokensBeforeCapacityOutOptional);
 
 /*
  * aclnnMoeInitRoutingV2 for a range of the experts, without quantisation: the rows of the choices with an expert in the
@@ -226,14 +205,13 @@ switchyard_aclnn_second_phase aclnnMoeInitRoutingV2;
  * ignored. 561002: other numbers, and quantMode 0 and 1, which are not supported. Contents: an expert that does not
  * exist.
  */
-aclnnStatus aclnnMoeInitRoutingV3GetWorkspaceSize(
-    const aclTensor *x, const aclTensor *expertIdx, const aclTensor *scaleOptional,
-    const aclTensor *offsetOptional, int64_t activeNum, int64_t expertCapacity, int64_t expertNum,
-    int64_t dropPadMode, int64_t expertTokensNumType, bool expertTokensNumFlag, int64_t quantMode,
-    const aclIntArray *activeExpertRangeOptional, int64_t rowIdxType, const aclTensor *expandedXOut,
-    const aclTensor *expandedRowIdxOut, const aclTensor *expertTokensCountOrCumsumOut,
-    const aclTensor *expandedScaleOut, uint64_t *workspaceSize, aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeInitRoutingV3;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeInitRoutingV3, const aclTensor *x, const aclTensor *expertIdx,
+                          const aclTensor *scaleOptional, const aclTensor *offsetOptional, int64_t activeNum,
+                          int64_t expertCapacity, int64_t expertNum, int64_t dropPadMode,
+                          int64_t expertTokensNumType, bool expertTokensNumFlag, int64_t quantMode,
+                          const aclIntArray *activeExpertRangeOptional, int64_t rowIdxType,
+                          const aclTensor *expandedXOut, const aclTensor *expandedRowIdxOut,
+                          const aclTensor *expertTokensCountOrCumsumOut, const aclTensor *expandedScaleOut);
 
 /*
  * out = x1 + x2 + the sum over a token's choices of scale * (row + bias of its expert): sy_moe_unpermute_ids. The sums
@@ -248,22 +226,19 @@ switchyard_aclnn_second_phase aclnnMoeInitRoutingV3;
  *     expertIdxOptional [T,K]  INT32, -1 for no bias; ignored without bias
  * Contents: a row or an expert that does not exist.
  */
-aclnnStatus aclnnMoeFinalizeRoutingV2GetWorkspaceSize(
-    const aclTensor *expandedX, const aclTensor *expandedRowIdx, const aclTensor *x1Optional,
-    const aclTensor *x2Optional, const aclTensor *biasOptional, const aclTensor *scalesOptional,
-    const aclTensor *expertIdxOptional, int64_t dropPadMode, const aclTensor *out, uint64_t *workspaceSize,
-    aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeFinalizeRoutingV2;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeFinalizeRoutingV2, const aclTensor *expandedX,
+                          const aclTensor *expandedRowIdx, const aclTensor *x1Optional,
+                          const aclTensor *x2Optional, const aclTensor *biasOptional,
+                          const aclTensor *scalesOptional, const aclTensor *expertIdxOptional,
+                          int64_t dropPadMode, const aclTensor *out);
 
 /*
  * The end of each expert's rows in a sorted list of experts: sy_moe_permute_ids. E = numExperts, 1 to 16777214.
  *     sortedExperts  [N]  INT32, 0 to E; E is no expert      out  [E]  INT32: entries of experts 0 to i
  * Contents: an expert outside.
  */
-aclnnStatus aclnnMoeComputeExpertTokensGetWorkspaceSize(const aclTensor *sortedExperts, int64_t numExperts,
-                                                        const aclTensor *out, uint64_t *workspaceSize,
-                                                        aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeComputeExpertTokens;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeComputeExpertTokens, const aclTensor *sortedExperts, int64_t numExperts,
+                          const aclTensor *out);
 
 /*
  * Rows by rank and expert to rows by expert and rank: sy_moe_reorder_chunks. A rows, R ranks.
@@ -273,12 +248,11 @@ switchyard_aclnn_second_phase aclnnMoeComputeExpertTokens;
  *                                                    expertTokenNum         [E]    type of expertTokenNumPerRank
  * expertTokenNumType must be 1, counts, and idxType 0. Contents: counts that are negative or not A together.
  */
-aclnnStatus aclnnMoeReRoutingGetWorkspaceSize(
-    const aclTensor *tokens, const aclTensor *expertTokenNumPerRank, const aclTensor *perTokenScalesOptional,
-    int64_t expertTokenNumType, int64_t idxType, const aclTensor *permuteTokens,
-    const aclTensor *permutePerTokenScales, const aclTensor *permuteTokenIdx, const aclTensor *expertTokenNum,
-    uint64_t *workspaceSize, aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnMoeReRouting;
+SWITCHYARD_ACLNN_OPERATOR(aclnnMoeReRouting, const aclTensor *tokens, const aclTensor *expertTokenNumPerRank,
+                          const aclTensor *perTokenScalesOptional, int64_t expertTokenNumType,
+                          int64_t idxType, const aclTensor *permuteTokens,
+                          const aclTensor *permutePerTokenScales, const aclTensor *permuteTokenIdx,
+                          const aclTensor *expertTokenNum);
 
 /* ---- Paged caches: N blocks of S tokens, H heads; D and V elements of a key's and a value's head. Compact tensors -- */
 
@@ -291,13 +265,12 @@ switchyard_aclnn_second_phase aclnnMoeReRouting;
  * compressLensOptional, compressSeqOffsetOptional, seqLensOptional, scatterModeOptional other than "None", strides
  * other than 1, offsets other than 0. Contents: a slot that does not exist.
  */
-aclnnStatus aclnnScatterPaKvCacheGetWorkspaceSize(
-    const aclTensor *key, aclTensor *keyCacheRef, const aclTensor *slotMapping, const aclTensor *value,
-    aclTensor *valueCacheRef, const aclTensor *compressLensOptional,
-    const aclTensor *compressSeqOffsetOptional, const aclTensor *seqLensOptional, char *cacheModeOptional,
-    char *scatterModeOptional, const aclIntArray *stridesOptional, const aclIntArray *offsetsOptional,
-    uint64_t *workspaceSize, aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnScatterPaKvCache;
+SWITCHYARD_ACLNN_OPERATOR(aclnnScatterPaKvCache, const aclTensor *key, aclTensor *keyCacheRef,
+                          const aclTensor *slotMapping, const aclTensor *value, aclTensor *valueCacheRef,
+                          const aclTensor *compressLensOptional, const aclTensor *compressSeqOffsetOptional,
+                          const aclTensor *seqLensOptional, char *cacheModeOptional,
+                          char *scatterModeOptional, const aclIntArray *stridesOptional,
+                          const aclIntArray *offsetsOptional);
 
 /*
  * Copies the keys and values of B sequences from two such caches to consecutive rows: sy_kv_ragged. T is the sum of the
@@ -308,13 +281,10 @@ switchyard_aclnn_second_phase aclnnScatterPaKvCache;
  *     seqOffsetOptional  [B]  INT32, INT64: the sequence begins with the block of this token; null: 0
  * Contents: lengths, offsets or blocks that do not fit.
  */
-aclnnStatus aclnnGatherPaKvCacheGetWorkspaceSize(const aclTensor *keyCache, const aclTensor *valueCache,
-                                                 const aclTensor *blockTables, const aclTensor *seqLens,
-                                                 aclTensor *keyRef, aclTensor *valueRef,
-                                                 const aclTensor *seqOffsetOptional, char *cacheMode,
-                                                 bool isSeqLensCumsum, uint64_t *workspaceSize,
-                                                 aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnGatherPaKvCache;
+SWITCHYARD_ACLNN_OPERATOR(aclnnGatherPaKvCache, const aclTensor *keyCache, const aclTensor *valueCache,
+                          const aclTensor *blockTables, const aclTensor *seqLens, aclTensor *keyRef,
+                          aclTensor *valueRef, const aclTensor *seqOffsetOptional, char *cacheMode,
+                          bool isSeqLensCumsum);
 
 /* ---- Filters and samples: B rows of V logits, by sy_sample --------------------------------------------- */
 
@@ -326,10 +296,8 @@ switchyard_aclnn_second_phase aclnnGatherPaKvCache;
  * p and k are not both null. All logits that are equal to the k-th stay, and all that are equal to the last of the
  * shortest list that reaches p.
  */
-aclnnStatus aclnnApplyTopKTopPGetWorkspaceSize(const aclTensor *logits, const aclTensor *p,
-                                               const aclTensor *k, aclTensor *out, uint64_t *workspaceSize,
-                                               aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnApplyTopKTopP;
+SWITCHYARD_ACLNN_OPERATOR(aclnnApplyTopKTopP, const aclTensor *logits, const aclTensor *p, const aclTensor *k,
+                          aclTensor *out);
 
 /*
  * One token per row of logits: top-k, top-p, then the largest probability, or the largest prob / (|q| + eps). k_limit
@@ -341,13 +309,10 @@ switchyard_aclnn_second_phase aclnnApplyTopKTopP;
  * topKGuess is a hint that changes no result; any value is accepted. eps is 0 or more and finite. B at least 1, V from
  * 1 to 2^20: 561002 above.
  */
-aclnnStatus aclnnTopKTopPSampleGetWorkspaceSize(const aclTensor *logits, const aclTensor *topK,
-                                                const aclTensor *topP, const aclTensor *q, double eps,
-                                                bool isNeedLogits, int64_t topKGuess,
-                                                const aclTensor *logitsSelectIdx,
-                                                const aclTensor *logitsTopKPSelect, uint64_t *workspaceSize,
-                                                aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnTopKTopPSample;
+SWITCHYARD_ACLNN_OPERATOR(aclnnTopKTopPSample, const aclTensor *logits, const aclTensor *topK,
+                          const aclTensor *topP, const aclTensor *q, double eps, bool isNeedLogits,
+                          int64_t topKGuess, const aclTensor *logitsSelectIdx,
+                          const aclTensor *logitsTopKPSelect);
 
 /*
  * aclnnTopKTopPSample with FLOAT logits too, min-p after top-p, probabilities instead of logits, and the list of
@@ -358,13 +323,12 @@ switchyard_aclnn_second_phase aclnnTopKTopPSample;
  * filtered tokens are 0 in logitsTopKPSelect instead of -inf. FLOAT logits may be logitsTopKPSelect themselves.
  * 561002: q that is no matrix, or with isNeedSampleResult.
  */
-aclnnStatus aclnnTopKTopPSampleV2GetWorkspaceSize(
-    const aclTensor *logits, const aclTensor *topK, const aclTensor *topP, const aclTensor *q,
-    const aclTensor *minPs, double eps, bool isNeedLogits, int64_t topKGuess, int64_t ksMax,
-    bool inputIsLogits, bool isNeedSampleResult, const aclTensor *logitsSelectIdx,
-    const aclTensor *logitsTopKPSelect, const aclTensor *logitsIdx, const aclTensor *logitsSortMasked,
-    uint64_t *workspaceSize, aclOpExecutor **executor);
-switchyard_aclnn_second_phase aclnnTopKTopPSampleV2;
+SWITCHYARD_ACLNN_OPERATOR(aclnnTopKTopPSampleV2, const aclTensor *logits, const aclTensor *topK,
+                          const aclTensor *topP, const aclTensor *q, const aclTensor *minPs, double eps,
+                          bool isNeedLogits, int64_t topKGuess, int64_t ksMax, bool inputIsLogits,
+                          bool isNeedSampleResult, const aclTensor *logitsSelectIdx,
+                          const aclTensor *logitsTopKPSelect, const aclTensor *logitsIdx,
+                          const aclTensor *logitsSortMasked);
 
 #ifdef __cplusplus
 }

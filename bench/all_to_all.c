@@ -64,7 +64,7 @@ struct block {
     const DLTensor *scales, *slot_scales; /* of them */
 };
 
-/* ---- Calls --------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 /* Without a tensor there are none. */
 static const DLTensor *split(struct mesh_parts *p, const DLTensor *x, int rank, const int64_t *shape)
@@ -157,7 +157,7 @@ static sy_status call_combine(const struct bench_call *c)
         });
 }
 
-/* ---- The plain loops ----------------------------------------------------------------------------------- */
+/* ---- The plain loops ---- */
 
 /* The row of choice k of token t, among those of all devices. */
 static int64_t row_of(const struct block *b, int64_t t, int64_t k)
@@ -241,7 +241,7 @@ static const char *check_dispatch(const struct bench_call *c)
                : "rows differ from the plain loop";
 }
 
-/* ---- Data ---------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 static BENCH_FILLER(fill_chosen)
 {

@@ -31,7 +31,7 @@ struct request {
     bool list;
 };
 
-/* ---- Cases --------------------------------------------------------------------------------------------- */
+/* ---- Cases ---- */
 
 static bool holds(const char *shape, const char *text)
 {
@@ -108,7 +108,7 @@ static void run_case(struct bench *bench, const struct bench_op *op, int index, 
     bench_described(bench, op, shape);
 }
 
-/* ---- Command line -------------------------------------------------------------------------------------- */
+/* ---- Command line ---- */
 
 /* "kv_gather" is one operator, "kv" and "all_to_all" are all whose names begin so. */
 static bool is_named(const struct bench_op *op, const char *name, bool family)

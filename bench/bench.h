@@ -5,8 +5,7 @@
  * place. Times are medians of interleaved repetitions beside a limit measured in the same run: a parallel copy, fill or
  * read of the bytes the operator cannot avoid to move. Shares of such a limit compare across machines; times do not.
  */
-#ifndef SWITCHYARD_BENCH_BENCH_H
-#define SWITCHYARD_BENCH_BENCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,7 +17,7 @@
 #include "cli/emit.h"
 #include "cli/number.h"
 
-/* ---- The machine: machine.c ---------------------------------------------------------------------------- */
+/* ---- The machine: machine.c ---- */
 
 struct bench_machine {
     char cpu[96];       /* the processor's name; empty: not known                               */
@@ -33,7 +32,7 @@ struct bench_machine bench_machine(void);
 /* After a rotation through this many bytes none of them is in a cache; in a quick run 128 MiB, and larger caches keep some. */
 size_t bench_cold_bytes(bool quick);
 
-/* ---- Limits -------------------------------------------------------------------------------------------- */
+/* ---- Limits ---- */
 
 /* The work that even a perfect operator must do. */
 struct bench_work {
@@ -70,7 +69,7 @@ double bench_limit_seconds(struct bench_arena *arena, const struct bench_work *w
 /* Bytes the limit moves, reads and writes together. */
 double bench_work_bytes(const struct bench_work *work);
 
-/* ---- Small parts --------------------------------------------------------------------------------------- */
+/* ---- Small parts ---- */
 
 /* "1.73 us", "151 ms": three digits and a suitable unit. */
 struct bench_text {
@@ -103,7 +102,7 @@ void bench_best(const double *value, int64_t count, int64_t n, int64_t *best);
 /* A group of four words of Philox4x32-10. */
 void bench_philox(uint64_t seed, uint64_t offset, uint32_t stream, uint32_t group, uint32_t x[4]);
 
-/* ---- Devices -------------------------------------------------------------------------------------------- */
+/* ---- Devices ---- */
 
 /* Copies of tensors on a device rotate through so many bytes. */
 enum { BENCH_DEVICE_COLD = 300 << 20 };
@@ -116,7 +115,7 @@ struct bench_device {
     sy_device_info info;
 };
 
-/* ---- Measuring ----------------------------------------------------------------------------------------- */
+/* ---- Measuring ---- */
 
 struct bench_op;
 
@@ -205,5 +204,3 @@ struct arg_list;
 /* The commands `switchyard bench` and `switchyard demo`. */
 int command_bench(struct common *common, struct arg_list *list);
 int command_demo(struct common *common, struct arg_list *list);
-
-#endif

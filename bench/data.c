@@ -42,7 +42,7 @@ struct bench_text bench_time(double seconds)
     return text;
 }
 
-/* ---- Data ---------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 double bench_normal(uint64_t *state)
 {
@@ -82,7 +82,7 @@ void bench_route(uint8_t *map, int64_t tokens, int64_t experts, int64_t k, uint6
         }
 }
 
-/* ---- Half precision ------------------------------------------------------------------------------------ */
+/* ---- Half precision ---- */
 
 /* The bits of a half, read as a float, are too small by 2^112; the product is exact. */
 float bench_f16_to_float(uint16_t bits)

@@ -13,7 +13,7 @@
 
 enum { BAR = 20 };
 
-/* ---- Shared by the steps ------------------------------------------------------------------------------- */
+/* ---- Shared by the steps ---- */
 
 void *demo_take(struct demo *demo, size_t count, size_t bytes)
 {
@@ -50,7 +50,7 @@ struct bench_text demo_limit_time(const struct demo_step *step)
     return bench_time(step->seconds * step->share);
 }
 
-/* ---- On a device --------------------------------------------------------------------------------------- */
+/* ---- On a device ---- */
 
 /* The tensors of a step are copied there and back, so that all else stays as it is. The call is a CUDA graph of its own, timed on
    the device with the caches cold, as is the limit beside it. */
@@ -164,7 +164,7 @@ static void measure_there(struct demo *demo, struct demo_step *step, const void 
         fprintf(stderr, "switchyard: demo: %s: %s\n", step->op, text);
 }
 
-/* ---- A step -------------------------------------------------------------------------------------------- */
+/* ---- A step ---- */
 
 static sy_status call(const struct demo *demo, const sy_op_info *op, const void *args)
 {
@@ -256,7 +256,7 @@ void demo_fill(float *values, size_t n, float size, uint64_t seed)
         values[i] = ((float)(random_bits(&seed) >> 40) * 0x1p-23f - 1) * size;
 }
 
-/* ---- The walk ------------------------------------------------------------------------------------------ */
+/* ---- The walk ---- */
 
 /* Seconds of the operators, and of the plain C between them. */
 static void print_sum(const struct demo *demo)

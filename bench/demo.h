@@ -1,8 +1,7 @@
 /*
  * Shared by the parts of the demo: the shapes, the state of the step, and the data of the page.
  */
-#ifndef SWITCHYARD_BENCH_DEMO_H
-#define SWITCHYARD_BENCH_DEMO_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -158,5 +157,3 @@ void demo_page(const struct demo *demo, FILE *out);
 void demo_put_head(FILE *out, const char *title, const char *heading); /* up to the text of its header */
 void demo_draw_traffic(const int64_t *traffic, int devices, double row_bytes, FILE *out);
 extern const char demo_style[];
-
-#endif

@@ -9,7 +9,7 @@
 
 enum { ROW_BYTES = DEMO_KV_ROW * 2 };
 
-/* ---- The past ------------------------------------------------------------------------------------------ */
+/* ---- The past ---- */
 
 static void past_row(int sequence, int32_t position, uint16_t row[DEMO_KV_ROW])
 {
@@ -69,7 +69,7 @@ static bool make_fresh(struct demo *demo)
     return true;
 }
 
-/* ---- kv_slots, kv_scatter ------------------------------------------------------------------------------ */
+/* ---- kv_slots, kv_scatter ---- */
 
 /* The new rows are where the tables say, and no row of the past has changed. */
 static bool scatter_is_right(const struct demo *demo)
@@ -122,7 +122,7 @@ void demo_scatter(struct demo *demo)
                found && step->good && scatter_is_right(demo));
 }
 
-/* ---- kv_gather ----------------------------------------------------------------------------------------- */
+/* ---- kv_gather ---- */
 
 /* Whether the attention selects a page; the random attention of the demo selects a quarter of them. */
 static bool matters(int sequence, int32_t page)

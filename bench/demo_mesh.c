@@ -35,7 +35,7 @@ static const DLTensor *split_rows(struct mesh_parts *parts, const struct demo *d
 
 static const int64_t own_tokens[] = {OWN, DEMO_HIDDEN}, own_choices[] = {OWN, DEMO_K};
 
-/* ---- all_to_all_dispatch ------------------------------------------------------------------------------- */
+/* ---- all_to_all_dispatch ---- */
 
 /* The experts of each token in ascending order, and the devices that host them. */
 static bool make_mesh(struct demo *demo)
@@ -127,7 +127,7 @@ void demo_dispatch(struct demo *demo)
                good && round_trip(demo, args.tokens));
 }
 
-/* ---- all_to_all_combine -------------------------------------------------------------------------------- */
+/* ---- all_to_all_combine ---- */
 
 void demo_combine(struct demo *demo)
 {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Products ------------------------------------------------------------------------------------------ */
+/* ---- Products ---- */
 
 typedef float lane __attribute__((vector_size(16)));
 enum { LANES = DEMO_TILE / 4, GROUP = 4 };
@@ -53,7 +53,7 @@ static void widen(const uint16_t *from, size_t n, float *to)
         to[i] = bf16_to_float(from[i]);
 }
 
-/* ---- moe_route ----------------------------------------------------------------------------------------- */
+/* ---- moe_route ---- */
 
 /* Tokens have a common component, which makes some experts popular, as in real models. */
 static void make_hidden(uint16_t *hidden)
@@ -151,7 +151,7 @@ void demo_route(struct demo *demo)
                route_is_right(demo));
 }
 
-/* ---- moe_permute --------------------------------------------------------------------------------------- */
+/* ---- moe_permute ---- */
 
 /* Every row must equal the token given by sorted_indices, and no row may be missing or duplicated. */
 static bool permute_is_right(const struct demo *demo)
@@ -195,7 +195,7 @@ void demo_permute(struct demo *demo)
                step->good && permute_is_right(demo));
 }
 
-/* ---- The experts --------------------------------------------------------------------------------------- */
+/* ---- The experts ---- */
 
 /* SwiGLU of expert e on its rows: a and b have space for their inner values. */
 static void expert(const struct demo *demo, int e, const float *x, float *a, float *b, float *out)
@@ -299,7 +299,7 @@ void demo_experts(struct demo *demo)
     demo_print(demo, step, "a sample of the answers is what double precision gives", experts_are_right(demo));
 }
 
-/* ---- moe_unpermute ------------------------------------------------------------------------------------- */
+/* ---- moe_unpermute ---- */
 
 /* Every sum again, to the last bit: f32, experts ascending, one rounding at the end. */
 static bool unpermute_is_right(const struct demo *demo)

@@ -113,7 +113,7 @@ static void put_steps(FILE *out, const struct demo *demo)
     fputs("</ol>\n</section>\n", out);
 }
 
-/* ---- Pictures, as SVG in units of which 460 are the width of a card ------------------------------------- */
+/* ---- Pictures, as SVG in units of which 460 are the width of a card ---- */
 
 enum { WIDE = 460, LEFT = 54 };
 static const double pitch = (double)(WIDE - LEFT) / DEMO_EXPERTS; /* of an expert, and of a likely token */
@@ -141,7 +141,7 @@ static void bar(FILE *out, const char *kind, int at, double base, double height,
         kind, LEFT + at * pitch, base - height, pitch - 1.2, height, text);
 }
 
-/* ---- Routing ------------------------------------------------------------------------------------------- */
+/* ---- Routing ---- */
 
 enum { TOP = 20, BAND = 26, LOAD = 96 }; /* label line, expert numbers, height of the load */
 
@@ -213,7 +213,7 @@ static void draw_routing(const struct demo *demo, FILE *out)
     fputs("</svg>\n</section>\n", out);
 }
 
-/* ---- Traffic ------------------------------------------------------------------------------------------- */
+/* ---- Traffic ---- */
 
 /* From the device of the line to that of the column; tokens that stay on their device have another colour. */
 void demo_draw_traffic(const int64_t *traffic, int devices, double row_bytes, FILE *out)
@@ -251,7 +251,7 @@ void demo_draw_traffic(const int64_t *traffic, int devices, double row_bytes, FI
           out);
 }
 
-/* ---- Pages --------------------------------------------------------------------------------------------- */
+/* ---- Pages ---- */
 
 /* The sequence with the most pages has the most to show. */
 static int longest(const struct demo *demo)
@@ -317,7 +317,7 @@ static void draw_pages(const struct demo *demo, FILE *out)
           out);
 }
 
-/* ---- Sampling ------------------------------------------------------------------------------------------ */
+/* ---- Sampling ---- */
 
 static const char *fate(const struct demo *demo, int rank)
 {
@@ -374,7 +374,7 @@ static void draw_sampling(const struct demo *demo, FILE *out)
           out);
 }
 
-/* ---- The page ------------------------------------------------------------------------------------------ */
+/* ---- The page ---- */
 
 void demo_page(const struct demo *demo, FILE *out)
 {

@@ -38,7 +38,7 @@ static uint16_t *head(struct demo *demo)
     return logits;
 }
 
-/* ---- Expected results ---------------------------------------------------------------------------------- */
+/* ---- Expected results ---- */
 
 /* The most likely tokens of a row, best first. */
 static void most_likely(const uint16_t *logits, int64_t best[DEMO_SHOWN])
@@ -91,7 +91,7 @@ static void remember(struct demo *demo, const uint16_t *logits, int64_t kept, in
     demo->picked = token;
 }
 
-/* ---- sample -------------------------------------------------------------------------------------------- */
+/* ---- sample ---- */
 
 static void print_tokens(struct demo_step *step, const int64_t *token)
 {

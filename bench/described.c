@@ -14,7 +14,7 @@ enum { BENCH_SEEDS = 4096 }; /* of a tensor, one for each turn: there are no mor
 
 static const char no_memory[] = "not enough memory";
 
-/* ---- The text of a case -------------------------------------------------------------------------------- */
+/* ---- The text of a case ---- */
 
 /* Where a word of the shape begins with this text. Brackets and commas begin one anywhere. */
 static const char *find_word(const char *shape, const char *text)
@@ -50,7 +50,7 @@ DLDataType bench_type(const struct bench_call *c)
     return bench_says(c->shape, "f32") ? SY_F32 : bench_says(c->shape, "bf16") ? SY_BF16 : SY_F16;
 }
 
-/* ---- Elements ------------------------------------------------------------------------------------------ */
+/* ---- Elements ---- */
 
 int64_t bench_count(const DLTensor *x)
 {
@@ -99,7 +99,7 @@ void bench_store_integer(const DLTensor *x, int64_t i, int64_t value)
         ((int64_t *)x->data)[i] = value;
 }
 
-/* ---- Fillers ------------------------------------------------------------------------------------------- */
+/* ---- Fillers ---- */
 
 BENCH_FILLER(fill_bits)
 {
@@ -186,7 +186,7 @@ BENCH_FILLER(fill_slot_rows)
             *index++ = next[cell % experts]++;
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 /* The view is its first member. */
 static const struct bench_tensor *tensor_of(const DLTensor *view)
@@ -390,7 +390,7 @@ static bool make_copies(struct bench_call *c)
     return true;
 }
 
-/* ---- Rows that may be codes with scales ------------------------------------------------------------------ */
+/* ---- Rows that may be codes with scales ---- */
 
 /* The format that a word of the case names. */
 static void find_format(struct bench_call *c)
@@ -443,7 +443,7 @@ bool bench_rows(struct bench_call *c, const DLTensor **rows, const DLTensor **sc
                     BENCH_COPIES, fill_scales, 0);
 }
 
-/* ---- Rows that are moved ------------------------------------------------------------------------------- */
+/* ---- Rows that are moved ---- */
 
 static size_t scale_bytes(const struct bench_call *c, int64_t hidden)
 {
@@ -485,7 +485,7 @@ void bench_move(const struct bench_moved *from, int64_t t, const DLTensor *rows,
         move(scales->data, at, from->scales, t, from->scale_bytes);
 }
 
-/* ---- Numbers of codes ---------------------------------------------------------------------------------- */
+/* ---- Numbers of codes ---- */
 
 float bench_code_value(bool i8, unsigned char code)
 {
@@ -503,7 +503,7 @@ float bench_decoded(const sy_row_format *format, const DLTensor *codes, const DL
     return bench_code_value(format->q_type.code == kDLInt, ((const unsigned char *)codes->data)[i]) * scale;
 }
 
-/* ---- Measuring ----------------------------------------------------------------------------------------- */
+/* ---- Measuring ---- */
 
 sy_status bench_run(struct bench_call *c, int64_t turn)
 {
@@ -557,7 +557,7 @@ const char *bench_check(struct bench_call *c)
     return compare_outputs(c, "differs from the plain loop");
 }
 
-/* ---- On a device ---------------------------------------------------------------------------------------- */
+/* ---- On a device ---- */
 
 /* Of outputs only the first copy has contents that matter. */
 static bool send_tensor(struct bench_call *c, struct bench_tensor *t)

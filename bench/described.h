@@ -13,8 +13,7 @@
  *         ...
  *     }
  */
-#ifndef SWITCHYARD_BENCH_DESCRIBED_H
-#define SWITCHYARD_BENCH_DESCRIBED_H
+#pragma once
 
 #include "bench.h"
 
@@ -87,7 +86,7 @@ struct bench_call {
     char fault[192]; /* not empty: the case cannot be measured, and why */
 };
 
-/* ---- For `make` ---------------------------------------------------------------------------------------- */
+/* ---- For `make` ---- */
 
 #define DIMS(...) \
     (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) \
@@ -114,7 +113,7 @@ bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor 
 bool bench_fault(struct bench_call *c, const char *reason); /* the case is reported as failed; false */
 void *bench_scratch(struct bench_call *c, size_t bytes);    /* zero; NULL after a fault */
 
-/* ---- For fillers, plain loops and checks --------------------------------------------------------------- */
+/* ---- For fillers, plain loops and checks ---- */
 
 int64_t bench_count(const DLTensor *x);
 size_t bench_bytes(const DLTensor *x);          /* NULL: 0 */
@@ -181,7 +180,7 @@ bench_filler fill_bits, /* random */
     fill_scales,        /* of codes, bytes or f32 */
     fill_slot_rows; /* the row that moe_permute gives each slot of the call's map, which was made before */
 
-/* ---- Families of operators: moe_rows.c, moe_slots.c ---------------------------------------------------- */
+/* ---- Families of operators: moe_rows.c, moe_slots.c ---- */
 
 /* The routing of T tokens, K of E experts each, and [T*K,H] rows. */
 void rows_make(struct bench_call *c, const DLTensor **map, const DLTensor **index, const DLTensor **permuted);
@@ -201,7 +200,7 @@ int64_t slots_make(struct bench_call *c, const DLTensor **indices, const DLTenso
 int64_t slots_row(const DLTensor *indices, const DLTensor *locations, int64_t at, int64_t capacity);
 size_t slots_row_bytes(const struct bench_call *c);
 
-/* ---- For the measurement ------------------------------------------------------------------------------- */
+/* ---- For the measurement ---- */
 
 /* `turn` counts the calls. In turn 0 the plain loop writes memory of its own. */
 sy_status bench_run(struct bench_call *c, int64_t turn);
@@ -215,5 +214,3 @@ const char *bench_check_there(struct bench_call *c);
 
 /* Makes and measures one case of a benchmark. */
 void bench_described(struct bench *bench, const struct bench_op *op, const char *shape);
-
-#endif

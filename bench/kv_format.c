@@ -71,7 +71,7 @@ struct layout {
     void (*pack)(const struct block *b, unsigned char *row, unsigned char *scales, const uint16_t *dense);
 };
 
-/* ---- The plain loops ----------------------------------------------------------------------------------- */
+/* ---- The plain loops ---- */
 
 static const float e2m1[] = {0, .5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -.5f, -1, -1.5f, -2, -3, -4, -6};
 
@@ -208,7 +208,7 @@ static void plain(const struct bench_call *c)
     }
 }
 
-/* ---- Data ---------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 /* Codes that are numbers, and scales from 2^-7 up to 2^-6. */
 static BENCH_FILLER(fill_packed)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Threads ------------------------------------------------------------------------------------------- */
+/* ---- Threads ---- */
 
 struct span {
     const unsigned char *from;
@@ -116,7 +116,7 @@ static void in_parallel(void (*work)(const struct span *), struct span whole, sy
         work(&whole);
 }
 
-/* ---- Limits -------------------------------------------------------------------------------------------- */
+/* ---- Limits ---- */
 
 bool bench_arena_reserve(struct bench_arena *arena, size_t bytes, sy_ctx *ctx, bool quick)
 {

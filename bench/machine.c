@@ -24,7 +24,7 @@ static bool first_line(const char *path, char *text, int bytes)
     return found;
 }
 
-/* ---- The processor ------------------------------------------------------------------------------------- */
+/* ---- The processor ---- */
 
 /* Arm processors report numbers. These are those of servers; others are shown by number. */
 static const struct {
@@ -76,7 +76,7 @@ static void read_cpu(char *text, size_t bytes)
         name_arm(text, bytes, implementer, part);
 }
 
-/* ---- The last-level cache ------------------------------------------------------------------------------ */
+/* ---- The last-level cache ---- */
 
 static bool cache_file(int index, const char *name, char *text, int bytes)
 {

@@ -19,7 +19,7 @@ static const double least_seconds = 200e-6;
 /* A replay lasts at least this long, so that its own start does not count. */
 static const double least_replay = 5e-3;
 
-/* ---- On the CPU ---------------------------------------------------------------------------------------- */
+/* ---- On the CPU ---- */
 
 static int repeats_within(double seconds)
 {
@@ -100,7 +100,7 @@ static struct bench_times measure(struct bench *bench, struct bench_call *subjec
     return times;
 }
 
-/* ---- The device ---------------------------------------------------------------------------------------- */
+/* ---- The device ---- */
 
 bool bench_can(const struct bench *bench, const sy_op_info *op)
 {
@@ -227,7 +227,7 @@ static const char *measure_there(struct bench *bench, struct bench_call *c, bool
     return NULL;
 }
 
-/* ---- A case -------------------------------------------------------------------------------------------- */
+/* ---- A case ---- */
 
 /* NULL, or what is wrong. */
 static const char *check(struct bench *bench, struct bench_call *subject)

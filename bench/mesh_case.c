@@ -131,7 +131,7 @@ void mesh_case_free(struct mesh_case *m)
     free(m->sent);
 }
 
-/* ---- Calls --------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 const DLTensor *mesh_parts(struct mesh_parts *p, const DLTensor *x, int n, const int64_t *first, int rank,
                            const int64_t *shape)

@@ -2,8 +2,7 @@
  * Tokens of several devices and the experts they chose: the input of an exchange between devices, and the expected
  * result, from plain loops.
  */
-#ifndef SWITCHYARD_BENCH_MESH_CASE_H
-#define SWITCHYARD_BENCH_MESH_CASE_H
+#pragma once
 
 #include "bench.h"
 
@@ -38,7 +37,7 @@ int64_t mesh_case_sent(const struct mesh_case *m);                     /* all of
 /* first[D+1]: rows that a dispatch of this layout writes on the devices before each. */
 void mesh_case_first(const struct mesh_case *m, sy_a2a_layout layout, int64_t *first);
 
-/* ---- Calls --------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 /* The parts of a tensor on n devices, which follow each other at x->data: of this shape each; with `first` of as many rows as
    lie between two of its n + 1 numbers. x or its data NULL: there are none. */
@@ -65,5 +64,3 @@ sy_status mesh_dispatch(const struct mesh_calls *c, sy_a2a_layout layout, void *
                         void *rows);
 sy_status mesh_combine(const struct mesh_calls *c, void *rows, float *weights, bool sum, void *out);
 void mesh_calls_free(struct mesh_calls *c); /* comm and routing */
-
-#endif

@@ -71,7 +71,7 @@ static void make(struct bench_call *c)
     c->limit.read_bytes = bench_bytes(a->logits);
 }
 
-/* ---- The plain loop ------------------------------------------------------------------------------------ */
+/* ---- The plain loop ---- */
 
 static void plain_scores(const sy_moe_route_args *a, int64_t experts, struct plain_row *row)
 {

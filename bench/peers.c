@@ -26,7 +26,7 @@ const char *peers_interpreter(void)
     return usual && usual[0] != '\0' ? usual : "python3";
 }
 
-/* ---- The request --------------------------------------------------------------------------------------- */
+/* ---- The request ---- */
 
 /* The n-th timed case of an operator with these buffers, or NULL. */
 static const struct bench_record *record_of(const struct bench *bench, const struct bench_op *op, bool warm,
@@ -63,7 +63,7 @@ static void write_request(const struct bench *bench, const struct bench_op *op, 
     rewind(out); /* flushes too: the child reads from here */
 }
 
-/* ---- The process --------------------------------------------------------------------------------------- */
+/* ---- The process ---- */
 
 /* The end of a process's error messages, without control characters. */
 static void last_line(FILE *file, char *text, size_t bytes)
@@ -108,7 +108,7 @@ static bool run_python(struct bench *bench, const struct bench_op *op, FILE *con
     return false;
 }
 
-/* ---- The answer ---------------------------------------------------------------------------------------- */
+/* ---- The answer ---- */
 
 static void copy_text(char *to, size_t bytes, const json_t *object, const char *key)
 {

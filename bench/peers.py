@@ -31,7 +31,7 @@ def right(condition):
         raise Wrong
 
 
-# ---- Timing -----------------------------------------------------------------------------------------------------
+# ---- Timing ----
 
 
 def seconds_of(call, turn, inner):
@@ -93,7 +93,7 @@ def sets_of(size, cold_bytes):
     return min(MOST_SETS, cold_bytes // max(size, 1) + 1)
 
 
-# ---- The text of a case ------------------------------------------------------------------------------------------
+# ---- The text of a case ----
 
 
 NUMBERS = {
@@ -134,7 +134,7 @@ def case_of(op, shape):
     return case
 
 
-# ---- Inputs without a library ------------------------------------------------------------------------------------
+# ---- Inputs without a library ----
 
 
 def routing(tokens, experts, k, seed=7):
@@ -185,7 +185,7 @@ def paged_turns(case, cold, array):
     return array(table), [(array(asked) + step * i) % case["tokens"] for i in turns], rows
 
 
-# ---- PyTorch -----------------------------------------------------------------------------------------------------
+# ---- PyTorch ----
 
 
 def torch_type(torch, case):
@@ -484,7 +484,7 @@ def torch_sample(torch, case, cold):
                lambda i: torch_race(torch, torch.softmax(x[i % n], -1, dtype=torch.float32, out=probs), noise), check)
 
 
-# ---- FlashInfer, on a CUDA device --------------------------------------------------------------------------------
+# ---- FlashInfer, on a CUDA device ----
 
 
 def flashinfer_sample(flashinfer, case, cold):
@@ -502,7 +502,7 @@ def flashinfer_sample(flashinfer, case, cold):
         yield "from logits", lambda i: draw.sampling_from_logits(x[i % n]), None, check
 
 
-# ---- NumPy, on one thread ----------------------------------------------------------------------------------------
+# ---- NumPy, on one thread ----
 
 
 def numpy_rows(numpy, rows, elements, n):
@@ -568,7 +568,7 @@ def numpy_sample(numpy, case, cold):
     yield "argmax", lambda i: x[i % n].argmax(-1), lambda i: numpy.argmax(x[i % n], -1, out=token), check
 
 
-# ---- The whole ---------------------------------------------------------------------------------------------------
+# ---- The whole ----
 
 # Module, the devices it is timed on, a maker of forms by operator. PyTorch is first: the others on CUDA use its tensors.
 PEERS = {

@@ -10,7 +10,7 @@
 
 #include "cli/device.h"
 
-/* ---- Progress ------------------------------------------------------------------------------------------ */
+/* ---- Progress ---- */
 
 static void clear_progress(struct bench *bench)
 {
@@ -82,7 +82,7 @@ void report_note(struct bench *bench, const char *format, ...)
         memcpy(bench->notes[bench->n_notes++], text, sizeof text);
 }
 
-/* ---- Shared texts -------------------------------------------------------------------------------------- */
+/* ---- Shared texts ---- */
 
 const char *report_limit_name(const struct bench_work *limit)
 {

@@ -2,8 +2,7 @@
  * Interface between measuring and printing. A format is a table of functions: a table for people, one JSON
  * object for programs, a Markdown table for documents.
  */
-#ifndef SWITCHYARD_BENCH_REPORT_H
-#define SWITCHYARD_BENCH_REPORT_H
+#pragma once
 
 #include "described.h"
 
@@ -49,7 +48,7 @@ void report_peer(struct bench *bench, const struct peer_result *result);
 /* Kept for the end; the same note twice is one. */
 void report_note(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* ---- Texts shared by several formats ------------------------------------------------------------------- */
+/* ---- Texts shared by several formats ---- */
 
 const char *report_limit_name(const struct bench_work *limit); /* "read", "fill", "copy", "copy+fill" */
 double report_rate(const struct bench_call *subject, const struct bench_times *times); /* bytes per second */
@@ -68,7 +67,7 @@ struct bench_text
 report_ratio(double times_slower); /* of a peer: the operator is "3.1 x faster", "1.2 x slower" */
 void report_print_count(const struct bench *bench); /* "24 cases checked against a plain loop, 0 wrong"   */
 
-/* ---- The same work by PyTorch and NumPy, run by the machine's Python: peers.c ----------------------------- */
+/* ---- The same work by PyTorch and NumPy, run by the machine's Python: peers.c ---- */
 
 /* bench/peers.py, embedded by the build, so that it works from anywhere. */
 extern const char bench_peers_py[];
@@ -81,5 +80,3 @@ const char *peers_interpreter(void);
  * missing interpreter or library is a note in the report.
  */
 void peers_run(struct bench *bench, const struct bench_op *op);
-
-#endif

@@ -142,7 +142,7 @@ static int64_t overridden(const char *shape)
     return at ? strtol(at, NULL, 10) : 0;
 }
 
-/* ---- Data ---------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 static void make_row(const struct bench_call *c, const DLTensor *x, int64_t first, uint64_t *seed)
 {
@@ -221,7 +221,7 @@ static BENCH_FILLER(fill_instead)
             ((const float *)a->override_logit->data)[i];
 }
 
-/* ---- The call ------------------------------------------------------------------------------------------ */
+/* ---- The call ---- */
 
 static void add_filters(struct bench_call *c, struct block *b)
 {
@@ -301,7 +301,7 @@ static void make(struct bench_call *c)
     }
 }
 
-/* ---- The plain loop ------------------------------------------------------------------------------------ */
+/* ---- The plain loop ---- */
 
 /*
  * The expected results of sample, by a plain loop in double precision: the best k by insertion or all by sorting,

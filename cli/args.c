@@ -42,7 +42,7 @@ int plain_error(const char *format, ...)
     return EXIT_USAGE;
 }
 
-/* ---- Arguments ----------------------------------------------------------------------------------------- */
+/* ---- Arguments ---- */
 
 /* -1 and a lone dash are words: a value may be negative, and -h is the only one-letter option. */
 static bool is_option(const char *text)
@@ -101,7 +101,7 @@ bool arg_has_help(const struct arg_list *list)
     return false;
 }
 
-/* ---- Common options ------------------------------------------------------------------------------------ */
+/* ---- Common options ---- */
 
 static int take_threads(struct common *common, const char *text)
 {
@@ -198,7 +198,7 @@ sy_ctx *common_context(const struct common *common)
     return NULL;
 }
 
-/* ---- Names --------------------------------------------------------------------------------------------- */
+/* ---- Names ---- */
 
 /* Edit distance (insert, delete, replace) of two short texts; a large number for long ones. */
 static int distance(const char *a, const char *b)

@@ -1,8 +1,7 @@
 /*
  * Shared by the commands: exit codes, messages, argument parsing, the context options.
  */
-#ifndef SWITCHYARD_CLI_CLI_H
-#define SWITCHYARD_CLI_CLI_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@ enum exit_code {
     EXIT_USAGE = 2,    /* wrong command line, or a file that cannot be read or written */
 };
 
-/* ---- Messages: one line on stderr, always `switchyard: ...` -------------------------------------------- */
+/* ---- Messages: one line on stderr, always `switchyard: ...` ---- */
 
 /*
  * Prints the error and the command for help (`help` = "run moe_permute"; NULL: the general help). Returns
@@ -28,7 +27,7 @@ int usage_error(const char *help, const char *format, ...) __attribute__((format
 /* The same without the hint, for errors of a file or the machine. Returns EXIT_USAGE. */
 int plain_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- Arguments ----------------------------------------------------------------------------------------- */
+/* ---- Arguments ---- */
 
 struct arg_list {
     int count;
@@ -61,7 +60,7 @@ const char *arg_switch(struct arg_list *list, const struct arg *arg);
 /* True when --help or -h is among the remaining arguments. */
 bool arg_has_help(const struct arg_list *list);
 
-/* ---- The processes of one run: team.c -------------------------------------------------------------------- */
+/* ---- The processes of one run: team.c ---- */
 
 struct common;
 
@@ -89,7 +88,7 @@ const char *team_task(int argc, char **argv);
    benchmark or the demo. Returns EXIT_DONE for other command lines, and EXIT_USAGE when there is no such program. */
 int team_join(int argc, char **argv);
 
-/* ---- The context of a command -------------------------------------------------------------------------- */
+/* ---- The context of a command ---- */
 
 struct common {
     const char *isa; /* NULL: the best */
@@ -120,7 +119,7 @@ struct command {
 int command_line(struct common *common, const struct command *more, int argc, char **argv);
 extern const struct command more_commands[]; /* of the programs, cli/main/more.c */
 
-/* ---- Commands ------------------------------------------------------------------------------------------ */
+/* ---- Commands ---- */
 
 int command_run(struct common *common, struct arg_list *list);
 int command_compare(struct common *common, struct arg_list *list);
@@ -130,7 +129,7 @@ int command_info(struct common *common, struct arg_list *list);
 int command_ops(struct common *common, struct arg_list *list);
 int command_sim_a2a(struct common *common, struct arg_list *list);
 
-/* ---- Help ---------------------------------------------------------------------------------------------- */
+/* ---- Help ---- */
 
 extern const char help_text[]; /* cli/help.txt */
 void help_general(FILE *out);
@@ -141,5 +140,3 @@ bool help_page(FILE *out, const char *command, const char *operator_name);
 
 /* The closest of the names to a mistyped one, or NULL when none is close. `names` ends with NULL. */
 const char *closest_name(const char *text, const char *const *names);
-
-#endif

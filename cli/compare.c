@@ -38,7 +38,7 @@ struct compare {
     int results, failures;
 };
 
-/* ---- Metrics ------------------------------------------------------------------------------------------- */
+/* ---- Metrics ---- */
 
 struct sums {
     double abs_error, abs_base, square_error, square_base;
@@ -138,7 +138,7 @@ static bool metric_passes(enum metric metric, const struct sums *sums, double to
     return metric == DIFF4 ? !one_sided(sums) : isfinite(value) && value <= tolerance;
 }
 
-/* ---- Reports ------------------------------------------------------------------------------------------- */
+/* ---- Reports ---- */
 
 static void share(const struct sums *sums, double *p1, double *p2)
 {
@@ -217,7 +217,7 @@ static void report_mismatch(struct compare *compare, const char *tensor, const c
     emit_end(&compare->json, '}');
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 static void describe(const struct st_tensor *tensor, char *text, size_t bytes)
 {
@@ -287,7 +287,7 @@ static void compare_files(struct compare *compare)
         }
 }
 
-/* ---- Command line -------------------------------------------------------------------------------------- */
+/* ---- Command line ---- */
 
 static enum metric find_metric(const char *name, size_t length)
 {

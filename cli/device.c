@@ -44,7 +44,7 @@ const struct sy_cuda_tools *device_library(const struct common *common)
     return loaded(common);
 }
 
-/* ---- Tensors of a call --------------------------------------------------------------------------------- */
+/* ---- Tensors of a call ---- */
 
 enum { PARTS = 4 }; /* tensors of a plane */
 
@@ -143,7 +143,7 @@ bool device_has(const struct sy_cuda_tools *tools, const char *operator_name)
     return false;
 }
 
-/* ---- What there is ------------------------------------------------------------------------------------- */
+/* ---- What there is ---- */
 
 bool device_describe(const struct common *common, int number, sy_device_info *info, char *sentence,
                      size_t bytes)

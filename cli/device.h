@@ -1,8 +1,7 @@
 /*
  * Devices of a command: --device and --device-library, and the tools of libswitchyard_cuda that a context has loaded.
  */
-#ifndef SWITCHYARD_CLI_DEVICE_H
-#define SWITCHYARD_CLI_DEVICE_H
+#pragma once
 
 #include <switchyard_cuda_tools.h>
 
@@ -38,5 +37,3 @@ bool device_describe(const struct common *common, int number, sy_device_info *in
 /* "NVIDIA H200, compute capability 9.0, 132 multiprocessors, 139.8 GiB", and the same as an object. */
 void device_print(const sy_device_info *info);
 void device_emit(struct emit *json, const char *key, int number, const sy_device_info *info);
-
-#endif

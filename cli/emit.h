@@ -2,8 +2,7 @@
  * Writes JSON, indented by two. Commas and nesting are handled here.
  * (The names beginning with json_ belong to jansson.)
  */
-#ifndef SWITCHYARD_CLI_EMIT_H
-#define SWITCHYARD_CLI_EMIT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,5 +21,3 @@ void emit_string(struct emit *json, const char *key, const char *value); /* NULL
 void emit_integer(struct emit *json, const char *key, int64_t value);
 void emit_number(struct emit *json, const char *key, double value); /* NaN and infinities: null */
 void emit_bool(struct emit *json, const char *key, bool value);
-
-#endif

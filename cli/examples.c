@@ -115,7 +115,7 @@ static bool example_tensors(const struct op_example *example, struct op_outputs 
     return true;
 }
 
-/* ---- The command --------------------------------------------------------------------------------------- */
+/* ---- The command ---- */
 
 static int save_example(const struct op *op, const char *path)
 {

@@ -38,7 +38,7 @@ static bool out_of_memory(struct st_message *message)
     return st_fail(message, "does not fit into memory");
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------- */
+/* ---- JSON ---- */
 
 static bool bad(struct reader *reader, const char *reason)
 {
@@ -205,7 +205,7 @@ static enum list read_list(struct reader *reader, int64_t *items, size_t most, s
     return LIST_GOOD;
 }
 
-/* ---- Entries ------------------------------------------------------------------------------------------- */
+/* ---- Entries ---- */
 
 enum key { DTYPE, SHAPE, DATA_OFFSETS, N_KEYS };
 static const char *const key_names[N_KEYS] = {"dtype", "shape", "data_offsets"};
@@ -384,7 +384,7 @@ static bool read_meta(struct reader *reader)
     }
 }
 
-/* ---- Names --------------------------------------------------------------------------------------------- */
+/* ---- Names ---- */
 
 /* Of tensors and of metadata: both begin with their name. */
 static int by_name(const void *left, const void *right)

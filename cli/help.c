@@ -42,7 +42,7 @@ void help_general(FILE *out)
     print_page(out, help_text);
 }
 
-/* ---- Operator pages ------------------------------------------------------------------------------------ */
+/* ---- Operator pages ---- */
 
 static int wider(int width, const char *text)
 {

@@ -29,7 +29,7 @@ bool mesh_parse(const char *text, sy_mesh *mesh)
     return true;
 }
 
-/* ---- Faults -------------------------------------------------------------------------------------------- */
+/* ---- Faults ---- */
 
 /* Errors of the file or the command line that the operator cannot detect, in the form of its sentences. They are reported
    after its errors about missing tensors and types. */
@@ -53,7 +53,7 @@ static sy_status first_fault(const struct op_call *call, sy_status status_of_que
     return call->mesh.fault == SY_OK || first ? status_of_query : call->mesh.fault;
 }
 
-/* ---- Devices ------------------------------------------------------------------------------------------- */
+/* ---- Devices ---- */
 
 int mesh_devices(const struct op_call *call)
 {
@@ -76,7 +76,7 @@ static int64_t local_experts(const struct op_call *call, const DLTensor *mapping
     return n;
 }
 
-/* ---- Arrays of tensors --------------------------------------------------------------------------------- */
+/* ---- Arrays of tensors ---- */
 
 /* Zeroed memory that mesh_close frees; NULL when there is none. */
 static void *new_array(struct op_call *call, size_t n, size_t bytes)
@@ -158,7 +158,7 @@ static void shorten(struct op_call *call, const DLTensor *const *input, const DL
     }
 }
 
-/* ---- Outputs ------------------------------------------------------------------------------------------- */
+/* ---- Outputs ---- */
 
 /* One tensor per output: of all devices, or in a process that is one device of that device. */
 static bool make_single(struct op_call *call, struct op_outputs *outputs, const char *name, DLTensor *views)
@@ -210,7 +210,7 @@ static const DLTensor *make_output(struct op_call *call, struct op_outputs *outp
                : NULL;
 }
 
-/* ---- What an operator needs -------------------------------------------------------------------------- */
+/* ---- What an operator needs ---- */
 
 /* If devices have different numbers of experts, the slabs of a stacked input have the largest number of rows, and a
    device uses the first rows of its slab. The operator validates everything else. */
@@ -303,7 +303,7 @@ sy_status op_size_mesh(sy_ctx *ctx, const struct op *op, struct op_call *call, s
     return status;
 }
 
-/* ---- The call ------------------------------------------------------------------------------------------ */
+/* ---- The call ---- */
 
 /* The library's sentence begins with its own function; the command line prints the operator instead. */
 static void drop_prefix(char *sentence)

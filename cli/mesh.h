@@ -4,8 +4,7 @@
  * array of tensors. Without a team all devices are in this process; with one each process is the device of its rank,
  * and the outputs of the others are sent to the first.
  */
-#ifndef SWITCHYARD_CLI_MESH_H
-#define SWITCHYARD_CLI_MESH_H
+#pragma once
 
 #include "cli.h"
 #include "ops.h"
@@ -27,5 +26,3 @@ sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call);
 void mesh_collect(const struct team *team, const struct op *op, struct op_call *call);
 
 int mesh_devices(const struct op_call *call);
-
-#endif

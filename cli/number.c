@@ -56,7 +56,7 @@ bool parse_bool(const char *text, bool *value)
     return *value || strcmp(text, "false") == 0;
 }
 
-/* ---- Elements ------------------------------------------------------------------------------------------ */
+/* ---- Elements ---- */
 
 bool type_is_float(DLDataType type)
 {

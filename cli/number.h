@@ -1,8 +1,7 @@
 /*
  * Strict numbers from text, and the value of one tensor element.
  */
-#ifndef SWITCHYARD_CLI_NUMBER_H
-#define SWITCHYARD_CLI_NUMBER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -28,5 +27,3 @@ double random_unit(uint64_t *state);
 /* Exact 16-bit formats for generated data: round to nearest even. */
 uint16_t bf16_from_float(float value);
 float bf16_to_float(uint16_t bits);
-
-#endif

@@ -8,7 +8,7 @@
 
 #include "cli.h"
 
-/* ---- Words --------------------------------------------------------------------------------------------- */
+/* ---- Words ---- */
 
 const char *op_next_word(const char **words, int *length)
 {
@@ -60,7 +60,7 @@ void op_option_name(const char *name, char *text, size_t bytes)
             *c = '-';
 }
 
-/* ---- Options ------------------------------------------------------------------------------------------- */
+/* ---- Options ---- */
 
 /* A tensor of one number per row may be given as an option; the type it then has. */
 static DLDataType row_type(uint32_t types)
@@ -220,7 +220,7 @@ int unknown_op(const char *help, const char *name)
                        close ? close : "", close ? "? " : "", list);
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 const sy_field_info *op_tensor(const struct op *op, int i)
 {

@@ -3,8 +3,7 @@
  * line has: a second name, an example, a few options. `run`, the help pages and `example` are loops over these without
  * code for single operators.
  */
-#ifndef SWITCHYARD_CLI_OPS_H
-#define SWITCHYARD_CLI_OPS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -112,7 +111,7 @@ const struct op *find_op(const char *name);
 /* Prints that there is no such operator, and which exist. Returns EXIT_USAGE. */
 int unknown_op(const char *help, const char *name);
 
-/* ---- Tensors ------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 struct op_name {
     char text[32];
@@ -140,7 +139,7 @@ const DLTensor **op_pointer(const struct op *op, struct op_call *call, const sy_
 /* NAME, or NAME.i where planes or devices are numbered. */
 struct op_name op_plane_name(const struct op_call *call, const char *name, int64_t i);
 
-/* ---- Words: "softmax sigmoid none"; "-" has no word, "zero|0" two spellings ------------------------------ */
+/* ---- Words: "softmax sigmoid none"; "-" has no word, "zero|0" two spellings ---- */
 
 /* The next word of a list, in its second spelling if it has one; "" at the end. */
 const char *op_next_word(const char **words, int *length);
@@ -150,7 +149,7 @@ void op_words_text(const char *words, const char *join, char *text, size_t bytes
 /* "--top-k" of "top_k". */
 void op_option_name(const char *name, char *text, size_t bytes);
 
-/* ---- Outputs (outputs.c) ------------------------------------------------------------------------------- */
+/* ---- Outputs (outputs.c) ---- */
 
 /* Sets the fields of formats from the option. */
 void op_set_formats(const struct op *op, struct op_call *call);
@@ -175,11 +174,9 @@ const DLTensor *op_output(struct op_outputs *outputs, const char *name, DLDataTy
                           const int64_t *shape);
 void op_outputs_free(struct op_outputs *outputs);
 
-/* ---- Examples (examples.c) ------------------------------------------------------------------------------ */
+/* ---- Examples (examples.c) ---- */
 
 const struct op_example *op_example_of(const char *name);
 
 /* " --NAME VALUE" of every option of an example. */
 void op_example_print_options(FILE *out, const struct op_example *example);
-
-#endif

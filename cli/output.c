@@ -18,7 +18,7 @@
 
 enum { MAX_LINKS = 40, MAX_TRIES = 100 };
 
-/* ---- Paths ----------------------------------------------------------------------------------------------- */
+/* ---- Paths ---- */
 
 /* The number in /dev/fd/3 and its relatives; -1 for any other path. */
 static int descriptor(const char *path)
@@ -70,7 +70,7 @@ bool output_is_stdout(const char *path)
     return follow(path, target) == 0 && descriptor(target) == STDOUT_FILENO;
 }
 
-/* ---- Signals --------------------------------------------------------------------------------------------- */
+/* ---- Signals ---- */
 
 static const int signals[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 enum { N_SIGNALS = sizeof signals / sizeof signals[0] };
@@ -109,7 +109,7 @@ static void release_signals(void)
         sigaction(signals[i], &old_actions[i], NULL);
 }
 
-/* ---- Temporary files ------------------------------------------------------------------------------------- */
+/* ---- Temporary files ---- */
 
 /* A short name in the folder of the target, whose own name may have the maximal length. */
 static int create(const char *target, mode_t mode)
@@ -161,7 +161,7 @@ static int open_beside(struct output *output, const struct stat *old)
     return error;
 }
 
-/* ---- Open and close -------------------------------------------------------------------------------------- */
+/* ---- Open and close ---- */
 
 int output_open(struct output *output, const char *path)
 {

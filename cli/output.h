@@ -3,8 +3,7 @@
  * either the whole new file or the old one; links are followed first. Anything else (a pipe, a device, a descriptor by the name of
  * /dev/stdout) is written directly.
  */
-#ifndef SWITCHYARD_CLI_OUTPUT_H
-#define SWITCHYARD_CLI_OUTPUT_H
+#pragma once
 
 #include <limits.h>
 #include <stdbool.h>
@@ -26,5 +25,3 @@ int output_close(struct output *output, int error);
 
 /* Whether the path names the standard output: then nothing else may be printed there. */
 bool output_is_stdout(const char *path);
-
-#endif

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Memory -------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 /* The list doubles; its elements do not move. */
 static struct op_made *new_made(struct op_outputs *outputs)
@@ -56,7 +56,7 @@ void op_outputs_free(struct op_outputs *outputs)
     outputs->n = 0;
 }
 
-/* ---- Packed rows --------------------------------------------------------------------------------------- */
+/* ---- Packed rows ---- */
 
 static bool is_bytes(const DLTensor *cache)
 {
@@ -96,7 +96,7 @@ void op_set_formats(const struct op *op, struct op_call *call)
     memcpy(call->args.bytes + format->offset, &own, sizeof own);
 }
 
-/* ---- Outputs ------------------------------------------------------------------------------------------- */
+/* ---- Outputs ---- */
 
 DLDataType op_out_type(const struct op_call *call)
 {

@@ -33,7 +33,7 @@ struct run {
     struct op_outputs outputs;
 };
 
-/* ---- Fields -------------------------------------------------------------------------------------------- */
+/* ---- Fields ---- */
 
 /* `name` has `length` characters; `dash` is '-' in options and '_' in metadata. */
 static bool name_is(const char *field, const char *name, size_t length, char dash)
@@ -147,7 +147,7 @@ static int take_field(struct run *run, int i, const char *where, int length, con
     return usage_error(run->help, "%s%.*s is %s, want %s", where, length, name, text, wanted);
 }
 
-/* ---- Command line -------------------------------------------------------------------------------------- */
+/* ---- Command line ---- */
 
 static int unknown_option(const struct run *run, const struct arg *arg)
 {
@@ -227,7 +227,7 @@ static int parse_line(struct run *run, struct common *common, struct arg_list *l
     return EXIT_DONE;
 }
 
-/* ---- The input file ------------------------------------------------------------------------------------ */
+/* ---- The input file ---- */
 
 static int unknown_tensor(const struct run *run, const char *name)
 {
@@ -392,7 +392,7 @@ static int bind_file(struct run *run)
     return code == EXIT_DONE ? fill_presets(run) : code;
 }
 
-/* ---- The call ------------------------------------------------------------------------------------------ */
+/* ---- The call ---- */
 
 static int reject(const struct run *run, sy_status status, const char *sentence)
 {

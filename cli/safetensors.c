@@ -24,7 +24,7 @@
 #define HEADER_LIMIT ((uint64_t)100000000)
 #define LENGTH_BYTES ((uint64_t)8)
 
-/* ---- Types --------------------------------------------------------------------------------------------- */
+/* ---- Types ---- */
 
 static const struct {
     const char *name;
@@ -103,7 +103,7 @@ void *st_alloc(size_t bytes)
     return data;
 }
 
-/* ---- Where the bytes come from ------------------------------------------------------------------------- */
+/* ---- Where the bytes come from ---- */
 
 struct source {
     const unsigned char *memory; /* NULL: read from fd */
@@ -132,7 +132,7 @@ static bool read_at(const struct source *source, uint64_t at, void *into, size_t
     return true;
 }
 
-/* ---- Coverage ------------------------------------------------------------------------------------------ */
+/* ---- Coverage ---- */
 
 static int by_place(const void *left, const void *right)
 {
@@ -170,7 +170,7 @@ static bool check_coverage(const struct st_file *file, uint64_t data_bytes, stru
     return good;
 }
 
-/* ---- Reading ------------------------------------------------------------------------------------------- */
+/* ---- Reading ---- */
 
 static bool read_header(const struct source *source, struct st_file *file, uint64_t *header_bytes,
                         struct st_message *message)
@@ -264,7 +264,7 @@ void st_free(struct st_file *file)
     *file = (struct st_file){0};
 }
 
-/* ---- Writing ------------------------------------------------------------------------------------------- */
+/* ---- Writing ---- */
 
 /*
  * Like the reference writer, wide elements first: the header is padded to 8, so every tensor is aligned to

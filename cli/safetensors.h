@@ -6,8 +6,7 @@
  * the file, and allocates nothing for tensors until the whole header has been accepted. This part uses nothing
  * else of the command line, so that the fuzzer can link it alone.
  */
-#ifndef SWITCHYARD_CLI_SAFETENSORS_H
-#define SWITCHYARD_CLI_SAFETENSORS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -88,7 +87,7 @@ void st_shape_text(const struct st_tensor *tensor, char *text, size_t bytes);
 /* Zeroed memory aligned to 64 bytes, also for 0 bytes; NULL when there is none. Released with free(). */
 void *st_alloc(size_t bytes);
 
-/* ---- Inside the reader: header.c ----------------------------------------------------------------------- */
+/* ---- Inside the reader: header.c ---- */
 
 /*
  * Fills the tensors and the metadata of `file`, whose text is file->header: rejects everything that is not a header of
@@ -99,5 +98,3 @@ bool st_parse_header(struct st_file *file, size_t header_bytes, uint64_t data_by
 
 /* Sets the message and returns false. */
 bool st_fail(struct st_message *message, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-#endif

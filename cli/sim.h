@@ -1,8 +1,7 @@
 /*
  * The state of sim-a2a, which sim_a2a.c fills and sim_report.c prints. Letters: p q device, e expert, k slot of a token.
  */
-#ifndef SWITCHYARD_CLI_SIM_H
-#define SWITCHYARD_CLI_SIM_H
+#pragma once
 
 #include <switchyard.h>
 
@@ -71,5 +70,3 @@ void sim_report_table(const struct sim *sim);
 
 /* The parameters of a kind of GPUs; EXIT_DONE, or the error is printed. */
 int sim_take_preset(struct sim_wire *wire, const char *name);
-
-#endif

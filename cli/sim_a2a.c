@@ -16,7 +16,7 @@
 #include "ops.h"
 #include "sim.h"
 
-/* ---- Memory -------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 static void *alloc_array(struct sim *sim, size_t n, size_t bytes)
 {
@@ -52,7 +52,7 @@ static void free_arrays(struct sim *sim)
         free(sim->arrays[i]);
 }
 
-/* ---- The devices of each expert ------------------------------------------------------------------------ */
+/* ---- The devices of each expert ---- */
 
 /* Experts ascending, and the devices of each; then `done`. */
 static void add_host(struct sim_hosts *hosts, int64_t e, int64_t q)
@@ -205,7 +205,7 @@ static int64_t serve(struct sim_hosts *hosts, int64_t e, int64_t p, int64_t i, i
     }
 }
 
-/* ---- Drawing tokens ------------------------------------------------------------------------------------ */
+/* ---- Drawing tokens ---- */
 
 /* An expert by weight, of those not taken; `left` is the sum of their weights. */
 static int64_t draw_weighted(struct sim *sim, double left)
@@ -247,7 +247,7 @@ static void draw_token(struct sim *sim)
         sim->taken[sim->choice[k]] = false;
 }
 
-/* ---- Counting ------------------------------------------------------------------------------------------ */
+/* ---- Counting ---- */
 
 /* A token of device p goes to device q, unless it is there. */
 static void count_row(struct sim *sim, int64_t p, int64_t q, int64_t token)
@@ -336,7 +336,7 @@ static void count_drawn(struct sim *sim, bool loads)
     }
 }
 
-/* ---- The file ------------------------------------------------------------------------------------------ */
+/* ---- The file ---- */
 
 static int64_t product(const struct st_tensor *tensor, int from, int to)
 {
@@ -440,7 +440,7 @@ static int run_drawn(struct sim *sim, const struct common *common)
     return EXIT_DONE;
 }
 
-/* ---- Command line -------------------------------------------------------------------------------------- */
+/* ---- Command line ---- */
 
 static bool parse_list(const char *text, int64_t low, int64_t high, struct list *list)
 {

@@ -11,7 +11,7 @@
 
 enum { SMALL_MATRIX = 16, INDEX_BYTES = 2 };
 
-/* ---- The network --------------------------------------------------------------------------------------- */
+/* ---- The network ---- */
 
 /* Whether all devices are in one node. */
 static bool one_node(const struct sim_wire *wire, int64_t n_devices)
@@ -82,7 +82,7 @@ int sim_take_preset(struct sim_wire *wire, const char *name)
     return usage_error("sim-a2a", "--preset is %s, want h100, b200 or gb200", name);
 }
 
-/* ---- The formula and the model ------------------------------------------------------------------------- */
+/* ---- The formula and the model ---- */
 
 static double row_bytes(const struct sim *sim, bool fp8)
 {
@@ -160,7 +160,7 @@ static double imbalance(double mean, double most)
     return mean > 0 ? most / mean : 1;
 }
 
-/* ---- The table of the formula -------------------------------------------------------------------------- */
+/* ---- The table of the formula ---- */
 
 /* A row of the table, in bytes and microseconds of one device. */
 struct row {
@@ -254,7 +254,7 @@ void sim_report_table(const struct sim *sim)
     }
 }
 
-/* ---- Counted results ----------------------------------------------------------------------------------- */
+/* ---- Counted results ---- */
 
 enum { DISPATCH, SLOTS, PARTIAL, N_LOADS };
 

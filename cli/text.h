@@ -2,8 +2,7 @@
  * Untrusted text: names in files, file names, arguments. It may hold bytes that are not UTF-8 and characters that
  * control a terminal.
  */
-#ifndef SWITCHYARD_CLI_TEXT_H
-#define SWITCHYARD_CLI_TEXT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -32,5 +31,3 @@ struct shown {
 };
 
 struct shown shown_name(const char *name);
-
-#endif

@@ -3,7 +3,7 @@
 
 # Operators of the library's list, which has rows X(ID, name), CPU(ID, name) and MESH(ID, name): those of the kinds given.
 function(switchyard_operators names kinds)
-    file(READ ${PROJECT_SOURCE_DIR}/src/base/plan.h text)
+    file(READ ${PROJECT_SOURCE_DIR}/src/plan/plan.h text)
     string(REGEX MATCHALL "(${kinds})\\([A-Z_]+, [a-z_]+\\)" rows "${text}")
     list(TRANSFORM rows REPLACE ".*, ([a-z_]+)\\)" "\\1")
     set(${names} ${rows} PARENT_SCOPE)
@@ -486,7 +486,7 @@ if(SWITCHYARD_TESTS AND Python3_Interpreter_FOUND)
 
         if(TARGET switchyard_cuda_emulated AND TARGET cases)
             switchyard_test(cuda_bits cuda ${python_script}/tap.py ${PROJECT_SOURCE_DIR}/tests/case/test_cases.py ENVIRONMENT
-                            SWITCHYARD_CASES=$<TARGET_FILE:cases> SWITCHYARD_BITS_OF=${PROJECT_SOURCE_DIR}/src/base/plan.h ${emulated})
+                            SWITCHYARD_CASES=$<TARGET_FILE:cases> SWITCHYARD_BITS_OF=${PROJECT_SOURCE_DIR}/src/plan/plan.h ${emulated})
         endif()
 
         # The Python package as `make python` installed it: a test per file where that takes long, or imports a framework; else a

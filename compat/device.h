@@ -4,8 +4,7 @@
  * The vendors' functions for memory take no handle, so each thread has a context for them, which the vendor's call that
  * resets a device destroys.
  */
-#ifndef SYI_COMPAT_DEVICE_H
-#define SYI_COMPAT_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -87,5 +86,3 @@ static inline sy_status syi_device_fill(sy_ctx *ctx, void *data, int value, size
     }
     return SY_OK;
 }
-
-#endif /* SYI_COMPAT_DEVICE_H */

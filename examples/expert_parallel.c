@@ -46,7 +46,7 @@ struct program {
         mapping[MOST_DEVICES * LOCAL_EXPERTS * MOST_DEVICES]; /* [E,D]: which device hosts which expert */
 };
 
-/* ---- The mesh ------------------------------------------------------------------------------------------ */
+/* ---- The mesh ---- */
 
 static sy_status make_comm(struct program *p, char *error, size_t error_bytes)
 {
@@ -61,7 +61,7 @@ static sy_status make_comm(struct program *p, char *error, size_t error_bytes)
 #endif
 }
 
-/* ---- Data ---------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 /* Small whole numbers and quarters: every sum below is exact, so the check can require equality. */
 static void fill_device(struct device *device, int d, int n_experts)
@@ -114,7 +114,7 @@ static sy_status make_rows(struct program *p, int64_t n_rows)
     return status;
 }
 
-/* ---- The layer ----------------------------------------------------------------------------------------- */
+/* ---- The layer ---- */
 
 /* Sends every token to the devices of its experts; rows of one expert are contiguous there. */
 static sy_status there(struct program *p)

@@ -15,7 +15,7 @@
 enum { WORKERS = 4, TOKENS = 512, HIDDEN = 512, CHOICES = 2, EXPERTS = 8, STEPS = 3 };
 enum { ROWS = TOKENS * CHOICES };
 
-/* ---- The team -------------------------------------------------------------------------------------------------- */
+/* ---- The team ---- */
 
 /* An offer of thread 0: a number of tasks, or none when the operation has ended. All other threads accept every offer
    and report when they have left it, so that thread 0 may make the next one. */
@@ -70,7 +70,7 @@ static void serve(struct team *team, unsigned *seen)
     }
 }
 
-/* ---- The engine ------------------------------------------------------------------------------------------------ */
+/* ---- The engine ---- */
 
 /* A graph of two operations: rows to their experts, and back. */
 struct engine {
@@ -130,7 +130,7 @@ static void *work(void *data)
     return NULL;
 }
 
-/* ---- Main ------------------------------------------------------------------------------------------------------ */
+/* ---- Main ---- */
 
 static bool make(struct engine *e)
 {

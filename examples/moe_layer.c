@@ -66,7 +66,7 @@ static void matmul(int m, int n, int k, char pt, const float *p, char qt, const 
                 m, n, k, 1, p, pt == 't' ? m : k, q, qt == 't' ? k : n, old, c, n);
 }
 
-/* ---- 1. Forward ---------------------------------------------------------------------------------------- */
+/* ---- 1. Forward ---- */
 
 static float sigmoid(float v)
 {
@@ -116,7 +116,7 @@ static void forward(void)
     must(sy_moe_unpermute(ctx, &back));
 }
 
-/* ---- 2. Backward --------------------------------------------------------------------------------------- */
+/* ---- 2. Backward ---- */
 
 static float dresults[M][H], dinner[M][F], da[M][F], db[M][F], drows[M][H], dprobs[T][E], dlogits[T][E];
 
@@ -187,7 +187,7 @@ static void backward(void)
     matmul(T, H, E, ' ', *dlogits, ' ', *router, 1, *dx);
 }
 
-/* ---- 3. The check -------------------------------------------------------------------------------------- */
+/* ---- 3. The check ---- */
 
 static double dot(const float *p, const float *q, int n)
 {

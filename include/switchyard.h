@@ -68,7 +68,7 @@
 extern "C" {
 #endif
 
-/* ---- Status ------------------------------------------------------------------------------------------ */
+/* ---- Status ---- */
 
 typedef enum sy_status {
     SY_OK = 0,
@@ -102,7 +102,7 @@ SY_API const char *sy_version(void);
    changes. */
 SY_API int sy_results_version(void);
 
-/* ---- Tensors ----------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 /* Element types. The numbers are DLPack's type codes, written out because older headers lack bool and fp8. */
 #ifdef __cplusplus
@@ -157,7 +157,7 @@ static inline const DLTensor *sy_mat(sy_view *view, const void *data, DLDataType
 static inline const DLTensor *sy_number_i64(sy_view *view, int64_t number);
 static inline const DLTensor *sy_number_f32(sy_view *view, float number);
 
-/* ---- Context ----------------------------------------------------------------------------------------- */
+/* ---- Context ---- */
 
 typedef struct sy_ctx sy_ctx;
 
@@ -326,7 +326,7 @@ typedef struct sy_device_info {
 /* What the context's device is. Returns SY_OK, NULL (ctx, info) or DEVICE (the context has none). */
 static inline sy_status sy_ctx_device_info(sy_ctx *ctx, sy_device_info *info);
 
-/* ---- Queries ----------------------------------------------------------------------------------------- */
+/* ---- Queries ---- */
 
 /*
  * sy_<op>_query validates an operator's inputs and scalar fields like the call itself, but ignores outputs and reads no
@@ -341,7 +341,7 @@ typedef struct sy_query {
                                thread limit; 0 when none */
 } sy_query;
 
-/* ---- Operators --------------------------------------------------------------------------------------- */
+/* ---- Operators ---- */
 
 /*
  * The functions of an operator, declared after its struct. SY_MESH_OPERATOR: of one between devices.
@@ -383,7 +383,7 @@ typedef struct sy_query {
         return sy_##op##_query_n(ctx, comm, args, sizeof *args, query, sizeof *query); \
     }
 
-/* ---- moe_route --------------------------------------------------------------------------------------- */
+/* ---- moe_route ---- */
 
 typedef enum sy_route_score {
     SY_SCORE_SOFTMAX = 0,     /* softmax over all experts */
@@ -465,7 +465,7 @@ typedef struct sy_moe_route_args {
 
 SY_OPERATOR(moe_route)
 
-/* ---- moe_map_from_ids, moe_ids_from_map -------------------------------------------------------------- */
+/* ---- moe_map_from_ids, moe_ids_from_map ---- */
 
 /*
  * The routing map of expert ids: routing_map[t, ids[t,j]] = 1, all else 0. With weights, probs[t, ids[t,j]] =
@@ -498,7 +498,7 @@ SY_OPERATOR(moe_ids_from_map)
 
 typedef struct sy_kv_format sy_row_format; /* of rows that are no cache: see quantize_rows */
 
-/* ---- moe_permute ------------------------------------------------------------------------------------- */
+/* ---- moe_permute ---- */
 
 /*
  * Copies each token row to one output row per expert it is routed to, grouped by expert; no element is interpreted. T
@@ -526,7 +526,7 @@ typedef struct sy_moe_permute_args {
 
 SY_OPERATOR(moe_permute)
 
-/* ---- moe_unpermute ----------------------------------------------------------------------------------- */
+/* ---- moe_unpermute ---- */
 
 /*
  * Returns permuted rows to their tokens: the inverse of moe_permute, with its sorted_indices. T comes from probs or
@@ -552,7 +552,7 @@ typedef struct sy_moe_unpermute_args {
 
 SY_OPERATOR(moe_unpermute)
 
-/* ---- moe_permute_ids, moe_unpermute_ids --------------------------------------------------------------- */
+/* ---- moe_permute_ids, moe_unpermute_ids ---- */
 
 /*
  * moe_permute for a router that gives expert ids: choice i = t*K + j is choice j of token t, and the choices are put
@@ -607,7 +607,7 @@ typedef struct sy_moe_unpermute_ids_args {
 
 SY_OPERATOR(moe_unpermute_ids)
 
-/* ---- moe_align_block --------------------------------------------------------------------------------- */
+/* ---- moe_align_block ---- */
 
 /*
  * Lists the choices of every expert, padded to whole blocks, for a grouped matrix product whose blocks of rows have
@@ -635,7 +635,7 @@ typedef struct sy_moe_align_block_args {
 
 SY_OPERATOR(moe_align_block)
 
-/* ---- moe_pad_map ------------------------------------------------------------------------------------- */
+/* ---- moe_pad_map ---- */
 
 /*
  * Pads a routing map so that every expert has a multiple of `alignment` tokens, for matrix products with fixed tiles:
@@ -651,7 +651,7 @@ typedef struct sy_moe_pad_map_args {
 
 SY_OPERATOR(moe_pad_map)
 
-/* ---- moe_reorder_chunks ------------------------------------------------------------------------------ */
+/* ---- moe_reorder_chunks ---- */
 
 /*
  * Groups rows by expert. After an exchange the rows of a rank are grouped by source rank, within that by expert;
@@ -672,7 +672,7 @@ typedef struct sy_moe_reorder_chunks_args {
 
 SY_OPERATOR(moe_reorder_chunks)
 
-/* ---- moe_convert_indices ----------------------------------------------------------------------------- */
+/* ---- moe_convert_indices ---- */
 
 /* Forms of a permutation of T tokens into M rows. All are int32; -1 means none. */
 typedef enum sy_index_form {
@@ -701,7 +701,7 @@ typedef struct sy_moe_convert_indices_args {
 
 SY_OPERATOR(moe_convert_indices)
 
-/* ---- moe_permute_grad -------------------------------------------------------------------------------- */
+/* ---- moe_permute_grad ---- */
 
 /*
  * The gradient of moe_permute: M rows of H elements, T tokens, E experts, sorted_indices of the forward call.
@@ -724,7 +724,7 @@ typedef struct sy_moe_permute_grad_args {
 
 SY_OPERATOR(moe_permute_grad)
 
-/* ---- moe_unpermute_grad ------------------------------------------------------------------------------ */
+/* ---- moe_unpermute_grad ---- */
 
 /*
  * The gradient of moe_unpermute: M rows, the number of sorted_indices, of H elements; T tokens, E experts.
@@ -746,7 +746,7 @@ typedef struct sy_moe_unpermute_grad_args {
 
 SY_OPERATOR(moe_unpermute_grad)
 
-/* ---- moe_dispatch ------------------------------------------------------------------------------------ */
+/* ---- moe_dispatch ---- */
 
 /*
  * Scales token rows into the places of experts. S samples, E experts of C places, H elements per row. In sample order:
@@ -772,7 +772,7 @@ typedef struct sy_moe_dispatch_args {
 
 SY_OPERATOR(moe_dispatch)
 
-/* ---- moe_combine ------------------------------------------------------------------------------------- */
+/* ---- moe_combine ---- */
 
 /*
  * Returns rows from the places of experts to their samples: each sample gets the sum of its choices' rows, each times
@@ -797,7 +797,7 @@ typedef struct sy_moe_combine_args {
 SY_OPERATOR(moe_combine)
 static inline sy_status sy_moe_dispatch_grad_data(sy_ctx *ctx, const sy_moe_combine_args *args);
 
-/* ---- moe_dispatch_grad_gate -------------------------------------------------------------------------- */
+/* ---- moe_dispatch_grad_gate ---- */
 
 /*
  * The gradient of the gates: the dot product of each sample's row with the row in its place, a choice being valid as
@@ -818,7 +818,7 @@ typedef struct sy_moe_dispatch_grad_gate_args {
 
 SY_OPERATOR(moe_dispatch_grad_gate)
 
-/* ---- moe_locations ----------------------------------------------------------------------------------- */
+/* ---- moe_locations ---- */
 
 /*
  * Gives every choice of every token its place inside the expert it names: how many choices named that expert before
@@ -836,7 +836,7 @@ typedef struct sy_moe_locations_args {
 
 SY_OPERATOR(moe_locations)
 
-/* ---- moe_capacity ------------------------------------------------------------------------------------ */
+/* ---- moe_capacity ---- */
 
 /*
  * Computes how many places each expert should have. S = samples, E = num_experts, P = S / E rounded up, M = the
@@ -858,7 +858,7 @@ typedef struct sy_moe_capacity_args {
 
 SY_OPERATOR(moe_capacity)
 
-/* ---- moe_map_physical -------------------------------------------------------------------------------- */
+/* ---- moe_map_physical ---- */
 
 /* Which of the n replicas of an expert serves a slot; i = token_base + t. */
 typedef enum sy_replica_rule {
@@ -896,7 +896,7 @@ typedef struct sy_moe_map_physical_args {
 
 SY_OPERATOR(moe_map_physical)
 
-/* ---- moe_place --------------------------------------------------------------------------------------- */
+/* ---- moe_place ---- */
 
 /*
  * Gives experts replicas by their loads, and spreads them over devices, as DeepSeek's EPLB does, in integers: L
@@ -921,7 +921,7 @@ typedef struct sy_moe_place_args {
 /* The query: rows is L*P; slots is P - E + 1, an R that always suffices. */
 SY_OPERATOR(moe_place)
 
-/* ---- kv_gather --------------------------------------------------------------------------------------- */
+/* ---- kv_gather ---- */
 
 typedef enum sy_kv_pad {
     SY_PAD_ERROR = 0, /* index -1 is rejected; rows past counts[b] are zero */
@@ -1046,7 +1046,7 @@ typedef struct sy_kv_gather_args {
 
 SY_OPERATOR(kv_gather)
 
-/* ---- kv_translate ------------------------------------------------------------------------------------ */
+/* ---- kv_translate ---- */
 
 /*
  * The slots kv_gather would copy from, without a cache: for kernels that read pages in place. S = block_size:
@@ -1078,7 +1078,7 @@ typedef struct sy_kv_translate_args {
 
 SY_OPERATOR(kv_translate)
 
-/* ---- kv_slots ---------------------------------------------------------------------------------------- */
+/* ---- kv_slots ---- */
 
 /*
  * The slot of every token of a flat batch, for kv_scatter: token i is number position[i] of sequence batch[i].
@@ -1101,7 +1101,7 @@ typedef struct sy_kv_slots_args {
 
 SY_OPERATOR(kv_slots)
 
-/* ---- kv_scatter -------------------------------------------------------------------------------------- */
+/* ---- kv_scatter ---- */
 
 /*
  * Writes rows into a paged KV cache by slot, to fill it. Slot s is row s % S of block s / S.
@@ -1128,7 +1128,7 @@ typedef struct sy_kv_scatter_args {
 
 SY_OPERATOR(kv_scatter)
 
-/* ---- kv_ragged --------------------------------------------------------------------------------------- */
+/* ---- kv_ragged ---- */
 
 /*
  * Copies runs of tokens, one of each sequence, out of a paged cache into consecutive rows: the context of a chunked
@@ -1160,7 +1160,7 @@ typedef struct sy_kv_ragged_args {
 
 SY_OPERATOR(kv_ragged)
 
-/* ---- kv_blocks --------------------------------------------------------------------------------------- */
+/* ---- kv_blocks ---- */
 
 /*
  * Copies whole blocks by pairs (s, d), within one cache or from one to another: the fork of a shared prefix, and moves
@@ -1184,7 +1184,7 @@ typedef struct sy_kv_blocks_args {
 
 SY_OPERATOR(kv_blocks)
 
-/* ---- sample ------------------------------------------------------------------------------------------ */
+/* ---- sample ---- */
 
 typedef enum sy_noise {
     SY_NOISE_AUTO = 0, /* q if q is given, else CDF if seed is given, else none */
@@ -1279,7 +1279,7 @@ typedef struct sy_sample_args {
 
 SY_OPERATOR(sample)
 
-/* ---- sample_verify ----------------------------------------------------------------------------------- */
+/* ---- sample_verify ---- */
 
 typedef enum sy_verify_mode {
     SY_VERIFY_MATCH = 0, /* a draft is accepted when it is the token that sample picks */
@@ -1335,7 +1335,7 @@ typedef struct sy_sample_verify_args {
 
 SY_OPERATOR(sample_verify)
 
-/* ---- sample_overrides -------------------------------------------------------------------------------- */
+/* ---- sample_overrides ---- */
 
 typedef enum sy_history_scope {
     SY_HISTORY_ALL = 0,   /* the prompt, then the output */
@@ -1384,7 +1384,7 @@ typedef struct sy_sample_overrides_args {
 
 SY_OPERATOR(sample_overrides)
 
-/* ---- sample_noise ------------------------------------------------------------------------------------ */
+/* ---- sample_noise ---- */
 
 /*
  * The noise that sample makes for SY_NOISE_RACE, as a tensor, to repeat a draw in another program or to inspect it.
@@ -1402,7 +1402,7 @@ typedef struct sy_sample_noise_args {
 
 SY_OPERATOR(sample_noise)
 
-/* ---- Meshes of devices ------------------------------------------------------------------------------- */
+/* ---- Meshes of devices ---- */
 
 /*
  * A mesh of rows x cols devices, D = rows*cols; device d = r*cols + c. On a local comm all devices are in this process and
@@ -1524,7 +1524,7 @@ SY_API int64_t sy_request_tokens(const sy_request *request, int device);
    sy_comm_first_device(comm). Where that is one device, the address of its DLTensor. */
 typedef const DLTensor *sy_tensors;
 
-/* ---- all_to_all_dispatch ----------------------------------------------------------------------------- */
+/* ---- all_to_all_dispatch ---- */
 
 enum { SY_A2A_MAX_PLANES = 4 }; /* tensors that are sent together, the rows of `input` included */
 
@@ -1631,7 +1631,7 @@ typedef struct sy_all_to_all_dispatch_args {
 /* The query runs without communication. rows: those of `tokens`, T or the most that PACKED or EXPERT can need; slots: K. */
 SY_MESH_OPERATOR(all_to_all_dispatch)
 
-/* ---- all_to_all_combine ------------------------------------------------------------------------------ */
+/* ---- all_to_all_combine ---- */
 
 /*
  * Returns expert rows to the devices of their tokens. Letters as in all_to_all_dispatch; expert_metadata is the
@@ -1681,7 +1681,7 @@ typedef struct sy_all_to_all_combine_args {
 /* The query: rows are the tokens of the first device of this process; slots: K. */
 SY_MESH_OPERATOR(all_to_all_combine)
 
-/* ---- local_reduce ------------------------------------------------------------------------------------ */
+/* ---- local_reduce ---- */
 
 /*
  * Computes the input of all_to_all_combine with local_reduce on one device: per token the sum over its experts, acc =
@@ -1715,7 +1715,7 @@ typedef struct sy_local_reduce_args {
 /* The query: rows are T, the most the output needs. */
 SY_OPERATOR(local_reduce)
 
-/* ---- quantize_rows ----------------------------------------------------------------------------------- */
+/* ---- quantize_rows ---- */
 
 /*
  * Rows of numbers as 8-bit codes, with a scale for every `group` neighbours (0: for the row): G = H / group scales. In f32,
@@ -1752,7 +1752,7 @@ typedef struct sy_quantize_rows_args {
 /* The query: rows is T, slots is G. */
 SY_OPERATOR(quantize_rows)
 
-/* ---- dequantize_rows --------------------------------------------------------------------------------- */
+/* ---- dequantize_rows ---- */
 
 /*
  * The numbers of quantised rows: f32(code) * scale of its group, rounded to f32, then to the type of out; a NaN is the

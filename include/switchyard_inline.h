@@ -25,7 +25,7 @@
 extern "C" {
 #endif
 
-/* ---- Tensors: no symbol of the library ----------------------------------------------------------------- */
+/* ---- Tensors: no symbol of the library ---- */
 
 static inline DLTensor sy_tensor(const void *data, DLDataType type, int rank, const int64_t *shape)
 {
@@ -61,7 +61,7 @@ static inline const DLTensor *sy_number_f32(sy_view *view, float number)
     return sy_vec(view, &view->real, SY_F32, 1);
 }
 
-/* ---- Symbols with the size of a struct ----------------------------------------------------------------- */
+/* ---- Symbols with the size of a struct ---- */
 
 SY_API sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t options_bytes);
 static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options)

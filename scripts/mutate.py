@@ -79,7 +79,7 @@ def find_all():
     return found
 
 
-# ---- Choosing -------------------------------------------------------------------------------------------------------
+# ---- Choosing ----
 
 def folder_of(path):
     return next(folder for folder in FOLDERS if path.startswith(folder + "/"))
@@ -151,7 +151,7 @@ def build_again(found, saved):
     return chosen, gone
 
 
-# ---- The build ------------------------------------------------------------------------------------------------------
+# ---- The build ----
 
 def say(text):
     print(text, flush=True)
@@ -223,7 +223,7 @@ def build(chosen):
     return bad
 
 
-# ---- Tests ----------------------------------------------------------------------------------------------------------
+# ---- Tests ----
 
 def end_processes(mark):
     """What a test left running: the processes of mpirun have a session of their own."""
@@ -308,7 +308,7 @@ def try_fault(number, tests, times, ends):
     return "survived", "", f"{len(tests)} tests pass" if tests else "no test comes by"
 
 
-# ---- The whole ------------------------------------------------------------------------------------------------------
+# ---- The whole ----
 
 def site_of(fault):
     return Site(**{name: value for name, value in fault.items() if name != "number"})

@@ -88,7 +88,7 @@ def error_line(text):
     return (errors or text.strip().splitlines() or ["no output"])[-1].removeprefix("ERROR: ")
 
 
-# ---- Requirements --------------------------------------------------------------------------------------------------
+# ---- Requirements ----
 
 def wanted(full):
     """(required packages, optional packages whose absence skips some tests), as requirements."""
@@ -191,7 +191,7 @@ def install_requirements(full, has_venv):
             say(f"without PyTorch: {missing}")
 
 
-# ---- The package ---------------------------------------------------------------------------------------------------
+# ---- The package ----
 
 def fingerprint(*words):
     return hashlib.sha256("\0".join(words).encode()).hexdigest()

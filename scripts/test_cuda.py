@@ -35,7 +35,7 @@ CONTEXTS = ("ctx", "ctx_device", "ctx_threads", "describe")  # programs about co
 
 def operators():
     """Those of the backend, from the library's list."""
-    with open(os.path.join(ROOT, "src/base/plan.h"), encoding="utf-8") as file:
+    with open(os.path.join(ROOT, "src/plan/plan.h"), encoding="utf-8") as file:
         return re.findall(r"X\([A-Z_]+, (\w+)\)", file.read())
 
 
@@ -75,7 +75,7 @@ def bits(folder, env):
     command = [sys.executable, os.path.join(ROOT, "scripts/tap.py"), os.path.join(ROOT, "tests/case/test_cases.py")]
     if not os.path.exists(program):
         return [Case("bits", "bits", "failed", "cases was not built: cmocka was not found")]
-    more = {"SWITCHYARD_CASES": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/base/plan.h")}
+    more = {"SWITCHYARD_CASES": program, "SWITCHYARD_BITS_OF": os.path.join(ROOT, "src/plan/plan.h")}
     return run_tests.run_one(run_tests.Test("bits", command), extra_env={**env, **more})
 
 

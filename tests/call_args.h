@@ -1,8 +1,7 @@
 /*
  * Room for the argument struct of any operator.
  */
-#ifndef SWITCHYARD_TESTS_CALL_ARGS_H
-#define SWITCHYARD_TESTS_CALL_ARGS_H
+#pragma once
 
 #include <stddef.h>
 
@@ -12,5 +11,3 @@ union test_args {
     sy_moe_permute_args permute;
     max_align_t room[40]; /* tests/op/describe.c: it is enough */
 };
-
-#endif

@@ -5,7 +5,7 @@
  * With SWITCHYARD_TEST_FILLED contexts get scratch memory that is filled: initcheck would report tables that are read before
  * they are written, where an entry that names nothing is dropped.
  */
-#include "base/plan.h"
+#include "plan/plan.h"
 #include "support.h"
 #include "wrapped.h"
 
@@ -79,7 +79,7 @@ WRAPPED(sy_status, sy_ctx_set_workspace, sy_ctx *ctx, void *data, size_t bytes)
     return __real_sy_ctx_set_workspace(ctx, there, bytes + MORE_LENT);
 }
 
-/* ---- Memory --------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 enum { MOST_TENSORS = 1200 }; /* fields, and four of each plane */
 
@@ -286,7 +286,7 @@ static void copy_out(struct moved *m, sy_status status)
     }
 }
 
-/* ---- Calls ---------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 static void take_planes(struct moved *m, const sy_kv_plane *planes, int64_t n)
 {
@@ -457,7 +457,7 @@ WRAPPED(sy_status, sy_call, sy_ctx *ctx, const sy_op_info *op, const void *args,
     }
 SYI_BACKEND_OPERATORS(WRAP)
 
-/* ---- Calls between devices of a mesh ---------------------------------------------------------------------- */
+/* ---- Calls between devices of a mesh ---- */
 
 static bool meshes_there(sy_ctx *ctx, const sy_comm *comm, const sy_op_info *op, const void *args,
                          size_t bytes)

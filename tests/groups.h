@@ -2,13 +2,10 @@
  * TEST(name) begins a test without a state. TEST_GROUP(name) begins what would be the main of a file of tests: groups.c calls it. argv[1] is the first argument after the
  * name.
  */
-#ifndef SWITCHYARD_TESTS_GROUPS_H
-#define SWITCHYARD_TESTS_GROUPS_H
+#pragma once
 
 #define TEST(name) static void name(__attribute__((unused)) void **state)
 
 #define TEST_GROUP(name) \
     int group_##name(int argc, char **argv); \
     int group_##name(__attribute__((unused)) int argc, __attribute__((unused)) char **argv)
-
-#endif

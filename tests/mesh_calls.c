@@ -6,7 +6,7 @@
 #include "call_args.h"
 #include "oracle/quantize_rows.h"
 
-/* ---- Tensors ------------------------------------------------------------------------------------------ */
+/* ---- Tensors ---- */
 
 static void *need(void *memory)
 {
@@ -74,7 +74,7 @@ static void want_all(struct mesh_tensor *x, const void *bytes)
         want_row(x, r, (const unsigned char *)bytes + (size_t)r * x->row_bytes);
 }
 
-/* ---- Shapes ------------------------------------------------------------------------------------------- */
+/* ---- Shapes ---- */
 
 /* Tokens of a device: [B,1,S,width], [B,S,1,width] or [N,width]. */
 static int home_shape(const struct mesh_case *m, int d, int64_t width, int64_t *shape)
@@ -153,7 +153,7 @@ static void add_mapping(struct mesh_call *c)
     free(data);
 }
 
-/* ---- Dispatch ----------------------------------------------------------------------------------------- */
+/* ---- Dispatch ---- */
 
 static void add_plane(struct mesh_call *c, int shard, const struct a2a_from *from, int i, int64_t room)
 {
@@ -313,7 +313,7 @@ struct mesh_call *mesh_dispatch_new(const sy_comm *comm, const struct mesh_case 
     return c;
 }
 
-/* ---- Combine ------------------------------------------------------------------------------------------ */
+/* ---- Combine ---- */
 
 /* Rows of the output, [K,B,S,width] or [K,N,width], without K where they are sums. */
 static struct mesh_tensor *add_rows_home(struct mesh_call *c, enum mesh_field field, int shard,
@@ -479,7 +479,7 @@ struct mesh_call *mesh_combine_new(const sy_comm *comm, const struct mesh_case *
     return c;
 }
 
-/* ---- Both --------------------------------------------------------------------------------------------- */
+/* ---- Both ---- */
 
 struct mesh_call *mesh_call_new(const sy_comm *comm, const struct mesh_case *m, sy_routing *routing)
 {

@@ -5,7 +5,7 @@
 
 #include "oracle/quantize_rows.h"
 
-/* ---- Random problems ---------------------------------------------------------------------------------- */
+/* ---- Random problems ---- */
 
 static void *need(size_t bytes)
 {
@@ -309,7 +309,7 @@ int64_t mesh_case_row_bytes(const struct mesh_case *m, bool combines)
     return bytes;
 }
 
-/* ---- Data --------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 static unsigned char *random_rows(uint64_t *rng, int64_t rows, int64_t width, DLDataType type)
 {
@@ -451,7 +451,7 @@ void mesh_case_free(struct mesh_case *m)
     memset(m, 0, sizeof *m);
 }
 
-/* ---- Cases by number ---------------------------------------------------------------------------------- */
+/* ---- Cases by number ---- */
 
 enum { RANDOM_CASES = 60 };
 
@@ -505,7 +505,7 @@ static bool finish(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, int examp
     return good;
 }
 
-/* ---- Bytes that move ----------------------------------------------------------------------------------- */
+/* ---- Bytes that move ---- */
 
 static void count_bytes(void *user, const sy_trace *trace)
 {

@@ -6,14 +6,13 @@
  *     for (int i = 0; i < mesh_case_count(sy_comm_mesh(comm)); i++)
  *         if (!run_mesh_case(ctx, comm, i, why, sizeof why)) ...                collective: every process runs each case
  */
-#ifndef SWITCHYARD_TESTS_MESH_CASES_H
-#define SWITCHYARD_TESTS_MESH_CASES_H
+#pragma once
 
 #include <switchyard_describe.h>
 
 #include "oracle/all_to_all.h"
 
-/* ---- Cases -------------------------------------------------------------------------------------------- */
+/* ---- Cases ---- */
 
 enum { MESH_PLANES = SY_A2A_MAX_PLANES - 1, MESH_FORMATS = 8 };
 
@@ -89,7 +88,7 @@ DLDataType mesh_case_scale_type(const struct mesh_case *m);
 DLDataType mesh_case_input_type(const struct mesh_case *m, bool combines);
 int64_t mesh_case_row_bytes(const struct mesh_case *m, bool combines); /* that travel for a row */
 
-/* ---- Calls -------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 enum mesh_field {
     MESH_INPUT,
@@ -157,7 +156,7 @@ bool mesh_call_right(sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, char *w
 /* What a process of one device may send and receive, in bytes of rows: those that another device needs, each once. */
 void mesh_call_bytes(const struct mesh_call *call, int64_t *sent, int64_t *received);
 
-/* ---- Worked examples ---------------------------------------------------------------------------------- */
+/* ---- Worked examples ---- */
 
 int mesh_example_count(void);
 sy_mesh mesh_example_mesh(int number);
@@ -166,7 +165,7 @@ void mesh_example_make(struct mesh_case *m, int number);
 /* Whether what the oracle wants of a call is what was written by hand. */
 bool mesh_example_agrees(const struct mesh_call *call, int number, char *why, size_t why_bytes);
 
-/* ---- Cases by number ---------------------------------------------------------------------------------- */
+/* ---- Cases by number ---- */
 
 /* The worked examples of the mesh come first. */
 int mesh_case_count(sy_mesh mesh);
@@ -177,5 +176,3 @@ bool run_mesh_case(sy_ctx *ctx, sy_comm *comm, int number, char *why, size_t why
 
 /* All of them; `why` is of the first that failed. No process leaves early: the others would wait. */
 bool run_mesh_cases(sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes);
-
-#endif

@@ -180,7 +180,7 @@ static sy_status combined_along_another_routing(struct attempt *s)
     return st;
 }
 
-/* ---- Calls with something wrong ------------------------------------------------------------------------- */
+/* ---- Calls with something wrong ---- */
 
 /* One change of a call. */
 struct edit {
@@ -270,7 +270,7 @@ static void apply(struct mesh_call *call, const struct edit *e)
     }
 }
 
-/* ---- All of them ---------------------------------------------------------------------------------------- */
+/* ---- All of them ---- */
 
 #define CODES "coded=1 coded_results=1 format=7 " MESH_COMBINE
 #define CODE_SUM "coded=1 format=7 " MESH_SUM

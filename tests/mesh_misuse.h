@@ -2,8 +2,7 @@
  * Calls that one process alone gets wrong, or makes otherwise than the others, on any comm of several processes: all
  * return the same status and sentence, nothing is written, and the comm can be used further.
  */
-#ifndef SWITCHYARD_TESTS_MESH_MISUSE_H
-#define SWITCHYARD_TESTS_MESH_MISUSE_H
+#pragma once
 
 #include "mesh_cases.h"
 #include "support.h"
@@ -24,5 +23,3 @@ bool mesh_misuse_applies(int number, int n_devices, bool on_device); /* some tak
    comm has max_inflight 2. */
 bool run_mesh_misuse(sy_ctx *ctx, sy_comm *comm, int number, int guilty, char *story, size_t story_bytes,
                      char *why, size_t why_bytes);
-
-#endif

@@ -3,7 +3,7 @@
  */
 #include "schedule.h"
 
-/* ---- Sizes ----------------------------------------------------------------------------------------------- */
+/* ---- Sizes ---- */
 
 int64_t schedule_exchanges(int64_t usual)
 {
@@ -19,7 +19,7 @@ bool schedule_single_seed(uint64_t *seed)
     return text != NULL;
 }
 
-/* ---- Results ---------------------------------------------------------------------------------------------- */
+/* ---- Results ---- */
 
 static void expect_good(const struct schedule *s, const struct schedule_result *results, int n_devices)
 {

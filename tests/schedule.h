@@ -6,8 +6,7 @@
  * One code for threads and for processes: a device plays a schedule over the transport it is given. Nothing here fails a
  * test before all devices have ended; schedule_add does, with the seed and the step.
  */
-#ifndef SWITCHYARD_TESTS_SCHEDULE_H
-#define SWITCHYARD_TESTS_SCHEDULE_H
+#pragma once
 
 #include "mesh_cases.h"
 #include "support.h"
@@ -23,7 +22,7 @@ enum {
     SCHEDULE_TIMEOUT_MS = 40000 /* a wait that lasts so long is a hang */
 };
 
-/* ---- A transport between the comm and the real one ------------------------------------------------------ */
+/* ---- A transport between the comm and the real one ---- */
 
 /* Which devices fail to make or to reach shared memory: it ends in all of them. */
 enum schedule_loss { LOSS_EVERYWHERE, LOSS_ON_LAST, LOSS_AT_ATTACH };
@@ -41,7 +40,7 @@ struct schedule_probe {
 /* The probe belongs to the caller and must outlive the comm. */
 sy_transport schedule_probe_transport(struct schedule_probe *probe);
 
-/* ---- Schedules -------------------------------------------------------------------------------------------- */
+/* ---- Schedules ---- */
 
 /* What one device does wrong on purpose; all of them must get the same status. */
 enum schedule_fault {
@@ -86,7 +85,7 @@ struct schedule {
 struct schedule *schedule_new(uint64_t seed, sy_mesh mesh);
 void schedule_free(struct schedule *s);
 
-/* ---- Devices ------------------------------------------------------------------------------------------------ */
+/* ---- Devices ---- */
 
 /* What one device found. Plain memory: processes send it to each other. */
 struct schedule_result {
@@ -130,7 +129,7 @@ void schedule_print(const struct schedule_totals *totals, char *text, size_t byt
 int64_t schedule_exchanges(int64_t usual);
 bool schedule_single_seed(uint64_t *seed);
 
-/* ---- Single situations (schedule_cases.c) ------------------------------------------------------------------ */
+/* ---- Single situations (schedule_cases.c) ---- */
 
 struct schedule_case {
     const char *name;
@@ -149,5 +148,3 @@ extern const int n_schedule_cases;
 /* One device plays a situation; `result` has good and why. */
 void schedule_play_case(const struct schedule_case *c, const sy_transport *transport,
                         struct schedule_result *result);
-
-#endif

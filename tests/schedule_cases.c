@@ -200,7 +200,7 @@ static bool end_sharing(int device, sy_ctx *ctx, sy_comm *comm, char *why, size_
     return all.good && !sy_comm_shares_memory(comm);
 }
 
-/* ---- All of them ----------------------------------------------------------------------------------------- */
+/* ---- All of them ---- */
 
 #define OPEN(...) .timeout_ms = 20000, .max_inflight = __VA_ARGS__
 #define MESSAGES(...) {.no_shared = true, OPEN(__VA_ARGS__)}, false

@@ -8,7 +8,7 @@ static bool one_in(uint64_t *rng, int64_t n)
     return rng_below(rng, n) == 0;
 }
 
-/* ---- The probe ------------------------------------------------------------------------------------------ */
+/* ---- The probe ---- */
 
 static sy_status probe_gather(void *self, int channel, sy_axis axis, const void *send, size_t bytes,
                               void *recv, const size_t *counts, sy_transport_ticket *ticket)
@@ -107,7 +107,7 @@ sy_transport schedule_probe_transport(struct schedule_probe *probe)
     return t;
 }
 
-/* ---- Schedules ------------------------------------------------------------------------------------------ */
+/* ---- Schedules ---- */
 
 /* A mistake that is one in this call. */
 static enum schedule_fault pick_fault(const struct schedule_step *step, uint64_t *rng)

@@ -50,7 +50,7 @@ static uint32_t hash_text(sy_status status, const char *text)
 /* What a device passes to sy_comm_reject. */
 static const char cannot[] = "a binding: input is a list, want an array", no_room[] = "a binding: no room";
 
-/* ---- What must come out ------------------------------------------------------------------------------- */
+/* ---- What must come out ---- */
 
 static sy_status status_of(enum schedule_fault fault)
 {
@@ -151,7 +151,7 @@ static void see(struct player *p, struct item *it, sy_phase phase, sy_status sta
         see_done(p, it, status);
 }
 
-/* ---- What a device does by itself ------------------------------------------------------------------------ */
+/* ---- What a device does by itself ---- */
 
 static void wait_for(struct player *p, struct item *it, sy_phase phase)
 {
@@ -202,7 +202,7 @@ static void do_something(struct player *p)
         release(p, i);
 }
 
-/* ---- What all devices do in the same order ------------------------------------------------------------------ */
+/* ---- What all devices do in the same order ---- */
 
 /* A combine in place of a dispatch, and the reverse. */
 static struct mesh_call *make_call(struct player *p, const struct schedule_step *step)
@@ -373,7 +373,7 @@ static void between(struct player *p)
         blame(p, p->now, "between requests", sy_ctx_error(p->ctx[0]));
 }
 
-/* ---- From beginning to end ------------------------------------------------------------------------------------ */
+/* ---- From beginning to end ---- */
 
 static bool begin(struct player *p, const sy_transport *transport)
 {

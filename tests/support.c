@@ -21,7 +21,7 @@
 #define UNPOISON(p, n) ((void)(p), (void)(n))
 #endif
 
-/* ---- Contexts and statuses ---------------------------------------------------------------------------------- */
+/* ---- Contexts and statuses ---- */
 
 sy_ctx *test_ctx(int threads, const char *isa)
 {
@@ -103,7 +103,7 @@ void test_expect_fault(sy_ctx *ctx, sy_fault_code code, int64_t batch, int64_t p
     _fail(file, line);
 }
 
-/* ---- Guarded memory ----------------------------------------------------------------------------------------- */
+/* ---- Guarded memory ---- */
 
 enum { GUARD_BYTES = 128, GUARD_FILL = 0x5C, BUF_FILL = 0xA5 };
 
@@ -185,7 +185,7 @@ void test_expect_bytes(const void *got, const void *want, size_t n, const char *
     _fail(file, line);
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------------------ */
+/* ---- Tensors ---- */
 
 void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape, bool odd)
 {
@@ -226,7 +226,7 @@ void tensor_expect(const struct tensor *x, const unsigned char *want, const char
         buf_check(x->mem);
 }
 
-/* ---- Tables of tests ---------------------------------------------------------------------------------------- */
+/* ---- Tables of tests ---- */
 
 void test_add(struct test_list *list, const char *name, CMUnitTestFunction run, void *state)
 {
@@ -266,7 +266,7 @@ char *test_name(const char *format, ...)
     return one->text;
 }
 
-/* ---- Calls as values ---------------------------------------------------------------------------------------- */
+/* ---- Calls as values ---- */
 
 void test_call_free(struct test_call *call)
 {

@@ -3,8 +3,7 @@
  * guarded output buffers, tensors, exact conversions, tables of tests. Nothing here includes or
  * repeats library code.
  */
-#ifndef SWITCHYARD_TESTS_SUPPORT_H
-#define SWITCHYARD_TESTS_SUPPORT_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,7 +105,7 @@ int test_run(struct test_list *list, const char *group);
 /* A heap string for test names; kept until the process ends. */
 char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* ---- Calls as values --------------------------------------------------------------------------------- */
+/* ---- Calls as values ---- */
 
 /* One valid call in a form that loops and tables can handle. The struct must not be copied. */
 #define TEST_CALL_TENSORS 32
@@ -134,5 +133,3 @@ bool test_call_on_devices(int number); /* moe_place has no kernels */
 void test_call_reset(struct test_call *call);                  /* the outputs as they were made, or 0xA5 */
 void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
 void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */
-
-#endif

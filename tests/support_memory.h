@@ -2,8 +2,7 @@
  * An allocator that gives nothing at one call, and knows what is left. A comm that is broken leaves memory behind on
  * purpose: in an allocator that lives as long as the program it is no leak.
  */
-#ifndef SWITCHYARD_TESTS_SUPPORT_MEMORY_H
-#define SWITCHYARD_TESTS_SUPPORT_MEMORY_H
+#pragma once
 
 #include <switchyard.h>
 
@@ -20,5 +19,3 @@ sy_comm_options limited_options(struct allocator *a); /* of a comm, all others z
 
 /* Where nothing can be written to it any more. */
 void free_rest(struct allocator *a);
-
-#endif

@@ -69,7 +69,7 @@ static size_t row_bytes(void)
     return (size_t)HIDDEN * sizeof(uint16_t);
 }
 
-/* ---- Calls --------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 static bool call(struct state *s, const struct subject *subject)
 {
@@ -87,7 +87,7 @@ static bool call(struct state *s, const struct subject *subject)
            MPI_SUCCESS;
 }
 
-/* ---- Data ---------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 /* Every process can make the inputs of all: nothing is exchanged for the check. */
 static void make_own(uint16_t *to, int64_t tokens, int rank)
@@ -238,7 +238,7 @@ static void release(struct state *s)
         free(rest[i]);
 }
 
-/* ---- Checking and timing ------------------------------------------------------------------------------- */
+/* ---- Checking and timing ---- */
 
 static bool is_right(struct state *s, const struct subject *subject)
 {
@@ -343,7 +343,7 @@ static bool measure(sy_ctx *ctx, int64_t tokens, bool quick)
     return right;
 }
 
-/* ---- Command ------------------------------------------------------------------------------------------- */
+/* ---- Command ---- */
 
 static int run(sy_ctx *ctx, bool quick)
 {

@@ -28,7 +28,7 @@ struct state {
     struct demo_step there, back;
 };
 
-/* ---- The layer ----------------------------------------------------------------------------------------- */
+/* ---- The layer ---- */
 
 /* The function of an expert: a factor of its own, rounded as bf16. */
 static uint16_t expert(int64_t e, uint16_t x)
@@ -54,7 +54,7 @@ static sy_status come_back(struct state *s)
     return mesh_combine(&s->calls, s->rows, s->weights + (int64_t)s->rank * HERE_TOKENS * K, true, s->sums);
 }
 
-/* ---- Checks -------------------------------------------------------------------------------------------- */
+/* ---- Checks ---- */
 
 static void make_tokens(uint16_t *to, int rank)
 {
@@ -93,7 +93,7 @@ static bool returned(const struct state *s)
     return true;
 }
 
-/* ---- The walk ------------------------------------------------------------------------------------------ */
+/* ---- The walk ---- */
 
 /* Median of the slowest process. */
 static double time_of(struct state *s, sy_status (*call)(struct state *s))
@@ -157,7 +157,7 @@ static bool walk(struct state *s)
     return s->back.good;
 }
 
-/* ---- The page ------------------------------------------------------------------------------------------ */
+/* ---- The page ---- */
 
 static void put_step(FILE *page, const struct demo_step *step)
 {
@@ -200,7 +200,7 @@ static void write_page(const struct state *s, FILE *page, bool good)
           page);
 }
 
-/* ---- Command ------------------------------------------------------------------------------------------- */
+/* ---- Command ---- */
 
 static bool prepare(struct state *s)
 {

@@ -49,7 +49,7 @@ static size_t row_bytes(int64_t n)
     return (size_t)n * HIDDEN * sizeof(uint16_t);
 }
 
-/* ---- Calls --------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 /* The rows of `out` that each device writes: from first[device] on. */
 static void output_rows(const struct state *s, const struct subject *subject, int64_t first[MOST_DEVICES + 1])
@@ -80,7 +80,7 @@ static bool call_and_wait(const struct state *s, const struct subject *subject, 
     return call(s, subject, way) == SY_OK && sy_ctx_sync(s->ctx) == SY_OK;
 }
 
-/* ---- Data ---------------------------------------------------------------------------------------------- */
+/* ---- Data ---- */
 
 static bool put(struct state *s, void *to, const void *from, size_t bytes)
 {
@@ -163,7 +163,7 @@ static void release(struct state *s)
     free(s->want);
 }
 
-/* ---- Checking and timing ------------------------------------------------------------------------------- */
+/* ---- Checking and timing ---- */
 
 /* What this process gets is what its device gets on the mesh inside one process. */
 static bool all_right(struct state *s)

@@ -1,8 +1,7 @@
 /*
  * Benchmark and demo of several processes. All of them call these; only the first prints.
  */
-#ifndef SWITCHYARD_BENCH_MPI_MPI_BENCH_H
-#define SWITCHYARD_BENCH_MPI_MPI_BENCH_H
+#pragma once
 
 #include "cli/cli.h"
 
@@ -18,5 +17,3 @@ sy_ctx *mpi_bench_context(const struct common *common, bool on_device);
 
 /* Whether it is so in all processes. */
 bool mpi_bench_in_all(bool here);
-
-#endif

@@ -29,7 +29,7 @@ void syi_aclnn_device_close(void)
     device = NULL;
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 /* Where the tensors of a call are: all on the device, or all on the host. Those without an element are nowhere. */
 static aclnnStatus find(const aclOpExecutor *e, sy_ctx *ctx, bool *there)

@@ -6,8 +6,7 @@
  * The vendor allows strides between the elements of a row, our operators do not: such rows are packed into the
  * workspace before the operator runs, and unpacked after it.
  */
-#ifndef SYI_ACLNN_INTERNAL_H
-#define SYI_ACLNN_INTERNAL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,7 +20,7 @@
 #include "aclnnop/operators.h"
 #pragma GCC visibility pop
 
-/* ---- Descriptors (meta.c) ---------------------------------------------------------------------------- */
+/* ---- Descriptors (meta.c) ---- */
 
 struct aclTensor {
     aclDataType type;
@@ -37,7 +36,7 @@ struct aclIntArray {
     int64_t value[];
 };
 
-/* ---- Errors (message.c) ------------------------------------------------------------------------------ */
+/* ---- Errors (message.c) ---- */
 
 /* Stores the sentence for aclGetRecentErrMsg and returns `status`. */
 #if defined(__GNUC__)
@@ -53,7 +52,7 @@ aclnnStatus syi_aclnn_last_status(void);
 /* The same for a runtime call, which has ACL_ERROR_ codes. */
 aclError syi_aclnn_fail_rt(aclError error, const char *call, const char *what);
 
-/* ---- Views (view.c) ---------------------------------------------------------------------------------- */
+/* ---- Views (view.c) ---- */
 
 #define SYI_ACLNN_MAX_RANK 4
 
@@ -98,7 +97,7 @@ bool syi_aclnn_overlaps_itself(const struct syi_aclnn_view *view);
 bool syi_aclnn_overlap(const struct syi_aclnn_view *a, const struct syi_aclnn_view *b);
 bool syi_aclnn_same(const struct syi_aclnn_view *a, const struct syi_aclnn_view *b);
 
-/* ---- Executors (executor.c) -------------------------------------------------------------------------- */
+/* ---- Executors (executor.c) ---- */
 
 struct syi_aclnn_rule; /* see checks */
 
@@ -191,7 +190,7 @@ aclnnStatus syi_aclnn_run(aclOpExecutor *e);
 /* The work of a call on host memory. `workspace` NULL: one of its own. */
 aclnnStatus syi_aclnn_run_on_host(aclOpExecutor *e, char *workspace);
 
-/* ---- Devices (device.c) ------------------------------------------------------------------------------ */
+/* ---- Devices (device.c) ---- */
 
 /* This thread's context for the device that the environment names; NULL without one. */
 aclnnStatus syi_aclnn_device(const char *call, sy_ctx **ctx);
@@ -199,7 +198,7 @@ void syi_aclnn_device_close(void);
 /* The work of a call, where its tensors are. */
 aclnnStatus syi_aclnn_run_anywhere(aclOpExecutor *e, char *workspace);
 
-/* ---- Numbers (numbers.c) ----------------------------------------------------------------------------- */
+/* ---- Numbers (numbers.c) ---- */
 
 /* Element [row,column] of an INT32 or INT64 matrix, or [row,0] of a vector, which may be unaligned. */
 int64_t syi_aclnn_integer(const aclOpExecutor *e, int i, int64_t row, int64_t column);
@@ -211,7 +210,7 @@ bool syi_aclnn_is_zero(const char *value, size_t bytes);
 float syi_aclnn_float(const char *value, aclDataType type);
 void syi_aclnn_set_float(char *value, aclDataType type, float number);
 
-/* ---- Pairs of weight 0 (slots.c) --------------------------------------------------------------------- */
+/* ---- Pairs of weight 0 (slots.c) ---- */
 
 /* Numbers of the views of a packed call with probs. */
 struct syi_aclnn_slots {
@@ -221,7 +220,7 @@ struct syi_aclnn_slots {
 /* The map for the operator: that of the view, or one without pairs of weight 0 in `memory`, n_tokens * n_experts bytes. */
 const DLTensor *syi_aclnn_live_map(aclOpExecutor *e, struct syi_aclnn_slots slots, char *memory);
 
-/* ---- Checks (check.c) -------------------------------------------------------------------------------- */
+/* ---- Checks (check.c) ---- */
 
 #define SYI_ACLNN_BIT(type) (1u << (type)) /* for types below 32, the only ones these operators accept */
 #define SYI_ACLNN_FLOATS (SYI_ACLNN_BIT(ACL_FLOAT) | SYI_ACLNN_BIT(ACL_FLOAT16) | SYI_ACLNN_BIT(ACL_BF16))
@@ -274,5 +273,3 @@ void syi_aclnn_check_limits(aclOpExecutor *e, bool drop_and_pad);
 void syi_aclnn_check_shape(aclOpExecutor *e, int i, int64_t rows, int64_t columns);
 /* No output overlaps another tensor. */
 void syi_aclnn_check_alias(aclOpExecutor *e);
-
-#endif /* SYI_ACLNN_INTERNAL_H */

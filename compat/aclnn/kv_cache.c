@@ -53,7 +53,7 @@ static bool check_planes(aclOpExecutor *e, const struct syi_aclnn_rule *rules, c
     return e->status == ACLNN_SUCCESS;
 }
 
-/* ---- Scatter ----------------------------------------------------------------------------------------- */
+/* ---- Scatter ---- */
 
 static const struct syi_aclnn_op scatter = {"aclnnScatterPaKvCache", SYI_ACLNN_CALLS(kv_scatter),
                                             .on_device = true};
@@ -101,7 +101,7 @@ SYI_ACLNN_OPERATOR(aclnnScatterPaKvCache, scatter, const aclTensor *key, aclTens
     return syi_aclnn_end(e);
 }
 
-/* ---- Gather ------------------------------------------------------------------------------------------ */
+/* ---- Gather ---- */
 
 /* The first row of each sequence and the end, then the first token of each: `number` is whether lengths are sums, and S.
    A length that is not possible ends the sums with -1, which the operator rejects. */

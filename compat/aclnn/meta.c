@@ -12,7 +12,7 @@ struct aclScalar {
     unsigned char value[16]; /* the largest is COMPLEX128 */
 };
 
-/* ---- Element types ----------------------------------------------------------------------------------- */
+/* ---- Element types ---- */
 
 size_t aclDataTypeSize(aclDataType dataType)
 {
@@ -65,7 +65,7 @@ aclFloat16 aclFloatToFloat16(float value)
     return (aclFloat16)(sign | (kept + half - 1 + (kept >> drop & 1)) >> drop);
 }
 
-/* ---- Tensors ----------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 aclTensor *aclCreateTensor(const int64_t *viewDims, uint64_t viewDimsNum, aclDataType dataType,
                            const int64_t *stride, int64_t offset, aclFormat format,
@@ -147,7 +147,7 @@ aclnnStatus aclSetRawTensorAddr(aclTensor *tensor, void *addr)
     return get(__func__, addr, &addr, tensor != NULL ? &tensor->data : NULL, sizeof addr);
 }
 
-/* ---- Arrays, scalars, lists -------------------------------------------------------------------------- */
+/* ---- Arrays, scalars, lists ---- */
 
 /* A block of a size and copies of the values. */
 static void *new_array(const void *value, uint64_t size, size_t elem_bytes)

@@ -24,7 +24,7 @@ static bool check_tensors(aclOpExecutor *e, const struct syi_aclnn_rule *rules, 
     return good && !padded;
 }
 
-/* ---- Permute ----------------------------------------------------------------------------------------- */
+/* ---- Permute ---- */
 
 static const struct syi_aclnn_op permute = {"aclnnMoeTokenPermute", SYI_ACLNN_CALLS(moe_permute_ids),
                                             .on_device = true};
@@ -53,7 +53,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermute, permute, const aclTensor *tokens, const
     return syi_aclnn_end(e);
 }
 
-/* ---- Unpermute, and the gradient of permute ---------------------------------------------------------- */
+/* ---- Unpermute, and the gradient of permute ---- */
 
 static const struct syi_aclnn_op unpermute = {"aclnnMoeTokenUnpermute", SYI_ACLNN_CALLS(moe_unpermute_ids),
                                               .on_device = true};
@@ -108,7 +108,7 @@ SYI_ACLNN_OPERATOR(aclnnMoeTokenPermuteGrad, permute_grad, const aclTensor *perm
     return syi_aclnn_end(e);
 }
 
-/* ---- The gradient of unpermute ----------------------------------------------------------------------- */
+/* ---- The gradient of unpermute ---- */
 
 /* Of `list`, by choice and token: places of rows, experts of number 0, weights and their gradients; and the places for one
    choice. */

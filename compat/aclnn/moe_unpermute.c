@@ -10,7 +10,7 @@ enum { PERMUTED, INDICES, MAP, PROBS, TOKENS, OUT_INDEX, TOKEN_ID, PERMUTED_PROB
 
 #define TO(field) SYI_ACLNN_FIELD(moe_unpermute, field)
 
-/* ---- Outputs for the backward pass ------------------------------------------------------------------- */
+/* ---- Outputs for the backward pass ---- */
 
 enum { NUMBERS, PLACES, ORDER, LIVE_MAP }; /* of `list`: three of n_rows numbers */
 
@@ -106,7 +106,7 @@ static aclnnStatus run(aclOpExecutor *e)
     return syi_aclnn_status(e, status);
 }
 
-/* ---- The first phase --------------------------------------------------------------------------------- */
+/* ---- The first phase ---- */
 
 /* T, from probs or else the restore shape, which must then be {T, H}. */
 static void find_tokens(aclOpExecutor *e, const aclIntArray *restore_shape)

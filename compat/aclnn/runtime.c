@@ -43,7 +43,7 @@ aclnnStatus aclnnFinalize(void)
     return ACLNN_SUCCESS;
 }
 
-/* ---- Devices and contexts ---------------------------------------------------------------------------- */
+/* ---- Devices and contexts ---- */
 
 static aclError check_device(const char *call, int32_t device)
 {
@@ -167,7 +167,7 @@ aclError aclrtGetCurrentContext(aclrtContext *context)
     return give(__func__, context, &current_context, sizeof current_context);
 }
 
-/* ---- Streams ----------------------------------------------------------------------------------------- */
+/* ---- Streams ---- */
 
 aclError aclrtCreateStream(aclrtStream *stream)
 {
@@ -210,7 +210,7 @@ aclError aclrtStreamQuery(aclrtStream stream, aclrtStreamStatus *status)
     return give(__func__, status, &(const aclrtStreamStatus){ACL_STREAM_STATUS_COMPLETE}, sizeof *status);
 }
 
-/* ---- Events ------------------------------------------------------------------------------------------ */
+/* ---- Events ---- */
 
 aclError aclrtCreateEvent(aclrtEvent *event)
 {
@@ -273,7 +273,7 @@ aclError aclrtEventElapsedTime(float *ms, aclrtEvent startEvent, aclrtEvent endE
     return ACL_SUCCESS;
 }
 
-/* ---- Memory ------------------------------------------------------------------------------------------ */
+/* ---- Memory ---- */
 
 static aclError allocate(const char *call, void **place, size_t bytes)
 {

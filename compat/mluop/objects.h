@@ -2,8 +2,7 @@
  * The structs of the vendor's opaque types, and the checks that the operators share. This library is a thin
  * layer: descriptors become DLTensors, and the operators are those of switchyard.h.
  */
-#ifndef SWITCHYARD_MLUOP_OBJECTS_H
-#define SWITCHYARD_MLUOP_OBJECTS_H
+#pragma once
 
 /* This library exports the vendor's names; everything else in it is hidden. */
 #pragma GCC visibility push(default)
@@ -76,5 +75,3 @@ bool syi_mluop_ready(mluOpHandle_t handle, const struct syi_mluop_operand operan
 
 /* The vendor's status for a status of the operator. */
 mluOpStatus_t syi_mluop_status(sy_status status);
-
-#endif

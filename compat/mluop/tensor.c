@@ -186,7 +186,7 @@ static mluOpStatus_t set_group(mluOpTensorDescriptor_t *const group_desc[], cons
     return st;
 }
 
-/* ---- Getters ------------------------------------------------------------------------------------------ */
+/* ---- Getters ---- */
 
 /* Space for numbers of either width; none where both are NULL. */
 struct places {
@@ -228,7 +228,7 @@ static mluOpStatus_t get(const struct mluOpTensorStruct *desc, mluOpTensorLayout
     return MLUOP_STATUS_SUCCESS;
 }
 
-/* ---- Functions of both widths -------------------------------------------------------------------------- */
+/* ---- Functions of both widths ---- */
 
 /* Without a suffix they have int sizes, with _v2 int64_t. */
 #define OF_WIDTH(suffix, int_type, field) \
@@ -276,7 +276,7 @@ static mluOpStatus_t get(const struct mluOpTensorStruct *desc, mluOpTensorLayout
 OF_WIDTH(, int, narrow)
 OF_WIDTH(_v2, int64_t, wide)
 
-/* ---- Other properties ---------------------------------------------------------------------------------- */
+/* ---- Other properties ---- */
 
 mluOpStatus_t mluOpGetTensorDescriptorOnchipDataType(mluOpTensorDescriptor_t desc,
                                                      mluOpDataType_t *onchip_dtype)

@@ -6,14 +6,13 @@
  * Conventions: [a, b] in a comment is the shape of an array, row after row. `most` is an upper limit. Group g of some rows is
  * [first[g], first[g + 1]). Names that begin with a file's name (mesh_open) are in that file, but model_open is in load.c.
  */
-#ifndef LM_H
-#define LM_H
+#pragma once
 
 #include <switchyard.h>
 
 #include "support/support.h"
 
-/* ---- Requests: engine.c -------------------------------------------------------------------------------- */
+/* ---- Requests: engine.c ---- */
 
 struct request {
     const char *text, *ids;          /* the prompt, one of both */
@@ -57,7 +56,7 @@ struct batch {
     int64_t *next; /* [n_wanted] out: these tokens, those of request i from first_wanted[i] on */
 };
 
-/* ---- The model: model.c, load.c ------------------------------------------------------------------------ */
+/* ---- The model: model.c, load.c ---- */
 
 enum { BLOCK = 16, MOST_EOS = 16 }; /* tokens of a block of the cache; tokens that end a text */
 
@@ -89,7 +88,7 @@ struct model {
     uint64_t operator_ns; /* time in calls of Switchyard */
 };
 
-/* ---- Functions ----------------------------------------------------------------------------------------- */
+/* ---- Functions ---- */
 
 /* Runs all requests of this process to their ends. */
 struct times engine_run(struct model *m, const struct settings *s);
@@ -114,5 +113,3 @@ void mesh_close(struct mesh *mesh);
 /* Tensors for the fields of an operator's arguments. */
 #define VEC(data, type, n) sy_vec(&(sy_view){0}, data, type, n)
 #define MAT(data, type, rows, cols) sy_mat(&(sy_view){0}, data, type, rows, cols)
-
-#endif

@@ -26,7 +26,7 @@ void model_cache(struct model *m, int64_t blocks)
     }
 }
 
-/* ---- Attention ----------------------------------------------------------------------------------------- */
+/* ---- Attention ---- */
 
 /* Rotary positions: the pair (i, i + half) of each head is rotated by the angle position / theta^(2i / size). */
 static void rope(const struct model *m, const struct batch *b, float *x, int64_t heads)
@@ -113,7 +113,7 @@ static void attention(struct model *m, const struct layer *l, const struct batch
     free(q), free(k), free(v), free(read);
 }
 
-/* ---- Experts ------------------------------------------------------------------------------------------- */
+/* ---- Experts ---- */
 
 /* An expert is down(silu(gate x) * up x). */
 void run_experts(const struct layer *l, int64_t e, int64_t n, const int64_t *first, float *out,
@@ -193,7 +193,7 @@ static void experts(struct model *m, const struct layer *l, const struct batch *
     free(logits), free(probs), free(weights), free(ids), free(routed);
 }
 
-/* ---- A step -------------------------------------------------------------------------------------------- */
+/* ---- A step ---- */
 
 static void add(float *x, const float *change, int64_t n)
 {

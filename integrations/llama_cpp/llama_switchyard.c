@@ -71,7 +71,7 @@ static struct state *create(int32_t n_vocab, const struct llama_switchyard_param
     return NULL;
 }
 
-/* ---- One draw ------------------------------------------------------------------------------------------ */
+/* ---- One draw ---- */
 
 /* Tensors of a call, which must outlive it. */
 struct views {
@@ -156,7 +156,7 @@ static int64_t draw(struct state *state, const float *logits)
     return token;
 }
 
-/* ---- llama.cpp's interface ----------------------------------------------------------------------------- */
+/* ---- llama.cpp's interface ---- */
 
 static const char *sampler_name(const struct llama_sampler *smpl)
 {

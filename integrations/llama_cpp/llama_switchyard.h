@@ -2,8 +2,7 @@
  * A sampler for llama.cpp that picks tokens with Switchyard's sample: penalties, top-k, top-p, min-p, temperature and the
  * draw in one stage. README.md shows how to add it to a program, and when its tokens are those of llama.cpp's own stages.
  */
-#ifndef LLAMA_SWITCHYARD_H
-#define LLAMA_SWITCHYARD_H
+#pragma once
 
 #include <llama.h>
 
@@ -47,5 +46,3 @@ const char *llama_switchyard_error(const struct llama_sampler *smpl);
 #ifdef __cplusplus
 }
 #endif
-
-#endif /* LLAMA_SWITCHYARD_H */

@@ -5,8 +5,7 @@
  * outputs, or without: then sy_infer gives their shapes and types, and the caller's array library makes them. Arrays are read
  * through DLPack. Only the kind of a value is checked here; the operator validates everything else.
  */
-#ifndef SWITCHYARD_BINDING_H
-#define SWITCHYARD_BINDING_H
+#pragma once
 
 #define PY_SSIZE_T_CLEAN
 #define Py_LIMITED_API 0x030A0000
@@ -18,7 +17,7 @@
 
 #include <switchyard_describe.h>
 
-/* ---- Values (values.c) ----------------------------------------------------------------------------------------- */
+/* ---- Values (values.c) ---- */
 
 enum syp_tag {
     SYP_NONE,
@@ -86,7 +85,7 @@ bool syp_set_field(void *args, const struct syp_field *field, const struct syp_v
 /* The first tensor on a CUDA device and which value it is; NULL: none. */
 const DLTensor *syp_on_device(const struct syp_value *values, int n, int *at);
 
-/* ---- Operators (operators.c) ----------------------------------------------------------------------------------- */
+/* ---- Operators (operators.c) ---- */
 
 enum { SYP_ARGS_BYTES = 1024 };
 
@@ -146,7 +145,7 @@ sy_status syp_run_in(sy_ctx *ctx, const sy_op_info *op, const void *args, enum s
 int syp_run(const struct syp_operator *op, const union syp_args *args, const struct syp_value *values, int n,
             void *stream, enum syp_what what, sy_shape *shapes);
 
-/* ---- Contexts (context.c) -------------------------------------------------------------------------------------- */
+/* ---- Contexts (context.c) ---- */
 
 /* The context of this thread, created at the first call; NULL with syp_last_failure when that fails. */
 sy_ctx *syp_context(void);
@@ -175,14 +174,14 @@ bool syp_configure(int64_t threads, const char *isa);
 /* Contexts use the threads of OpenMP from now on, if the process has loaded it. */
 void syp_meet_openmp(void);
 
-/* ---- OpenMP (openmp.c) ------------------------------------------------------------------------------------------ */
+/* ---- OpenMP (openmp.c) ---- */
 
 /* Looks for a runtime that the process has loaded, under the lock of the settings; true when one is found for the first time. */
 bool syp_find_openmp(void);
 /* Sets the pool of a new context. */
 void syp_use_openmp(sy_ctx_options *options);
 
-/* ---- CUDA devices (device.c) ----------------------------------------------------------------------------------- */
+/* ---- CUDA devices (device.c) ---- */
 
 struct syp_device_settings {
     bool synchronous; /* calls wait, and return their own status */
@@ -206,7 +205,7 @@ void syp_device_free(struct syp_device *of, void *data);
 /* In either direction, after the work of a stream; returns when it has ended. */
 sy_status syp_device_copy(DLDevice device, void *stream, void *to, const void *from, size_t bytes);
 
-/* ---- Python (frame.c, tensor.c, call.c, mesh.c, module.c) -------------------------------------------------------- */
+/* ---- Python (frame.c, tensor.c, call.c, mesh.c, module.c) ---- */
 
 /* The table of C functions that tensors publish as __dlpack_c_exchange_api__, as DLPack 1.3 defines it. */
 struct syp_exchange {
@@ -271,5 +270,3 @@ PyObject *syp_call_type(void);
 extern PyMethodDef syp_tensor_functions[], syp_mesh_functions[], syp_jax_functions[];
 
 PyObject *syp_fault(const struct syp_failure *failure); /* what last() returns */
-
-#endif

@@ -9,7 +9,7 @@
 
 #include "call.h"
 
-/* ---- Values ------------------------------------------------------------------------------------------------------ */
+/* ---- Values ---- */
 
 static bool read_tuple(struct syp_frame *frame, int first, PyObject *tuple, int n)
 {
@@ -101,7 +101,7 @@ static PyObject *reject_results(const struct call *c)
     return done;
 }
 
-/* ---- Arrays that a call has written to --------------------------------------------------------------------------- */
+/* ---- Arrays that a call has written to ---- */
 
 static bool add_written(PyObject **list, PyObject *array)
 {
@@ -148,7 +148,7 @@ static void tell_written(struct call *c)
         PyErr_Clear();
 }
 
-/* ---- The call ---------------------------------------------------------------------------------------------------- */
+/* ---- The call ---- */
 
 /* The stream of a call on a device; NULL elsewhere. False after an exception. */
 static bool find_stream(struct call *c, void **stream)
@@ -369,7 +369,7 @@ static PyObject *call_direct(PyObject *self, PyObject *const *arguments, Py_ssiz
     return call(&c, arguments[0], arguments[1], of->n_asks > 0 ? arguments[0] : NULL, NULL);
 }
 
-/* ---- Without results --------------------------------------------------------------------------------------------- */
+/* ---- Without results ---- */
 
 /* check(values) -> None; rejects inputs and scalars, and outputs where there are some, that the operator would reject */
 static PyObject *check(PyObject *self, PyObject *values)
@@ -397,7 +397,7 @@ static PyObject *check(PyObject *self, PyObject *values)
     return done;
 }
 
-/* ---- Preparation ------------------------------------------------------------------------------------------------- */
+/* ---- Preparation ---- */
 
 /* (asked, like, zeros, ((value, what it is), ...)) */
 static bool take_result(struct result *result, PyObject *from)

@@ -1,6 +1,5 @@
 /* One call of an operator, which call.c reads and runs, and whose results results.c makes. */
-#ifndef SWITCHYARD_BINDING_CALL_H
-#define SWITCHYARD_BINDING_CALL_H
+#pragma once
 
 #include "binding.h"
 
@@ -86,5 +85,3 @@ int syp_make_results(struct call *c, void *stream);
 
 /* The results as a new tuple of the operator's class, handed over to their library where it imports them. */
 PyObject *syp_pack(struct call *c);
-
-#endif

@@ -157,7 +157,7 @@ bool syp_stream_of(const struct syp_frame *frame, void **stream)
            syp_library.api->stream(kDLCUDA, there->device.device_id, stream) == 0;
 }
 
-/* ---- Functions of Python ---------------------------------------------------------------------------------------- */
+/* ---- Functions of Python ---- */
 
 /* meet_arrays(numpy.ndarray) */
 static PyObject *meet_arrays(PyObject *self, PyObject *type)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Values ----------------------------------------------------------------------------------------------------- */
+/* ---- Values ---- */
 
 PyObject *syp_wrap(void *pointer)
 {
@@ -108,7 +108,7 @@ static sy_status place(struct syp_mesh *mesh, const struct syp_frame *frame, voi
     return status;
 }
 
-/* ---- Operators -------------------------------------------------------------------------------------------------- */
+/* ---- Operators ---- */
 
 /* Begins an exchange, or writes the shapes of its results. */
 static int run(struct syp_mesh *mesh, const struct syp_operator *op, const struct syp_frame *frame,
@@ -201,7 +201,7 @@ static PyObject *mesh_run(PyObject *self, PyObject *const *values, Py_ssize_t n)
     return result;
 }
 
-/* ---- Meshes ----------------------------------------------------------------------------------------------------- */
+/* ---- Meshes ---- */
 
 /* mesh_new(devices of this process) -> a mesh, to be opened next */
 static PyObject *mesh_new(PyObject *self, PyObject *shards)
@@ -345,7 +345,7 @@ static PyObject *mesh_reject(PyObject *self, PyObject *arguments)
     return PyLong_FromLong(status);
 }
 
-/* ---- Requests and routings -------------------------------------------------------------------------------------- */
+/* ---- Requests and routings ---- */
 
 /* request_run(mesh, request, "test", "wait" or "free", phase: 0 routed, 1 done) -> its status; that of a test is -1 when the
    request has not reached the phase. To free it waits until it is done. */

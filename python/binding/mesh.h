@@ -2,8 +2,7 @@
  * What a mesh of Python owns: a context, a comm, its routings. Three modules use it: _core, which runs it, and _mpi and
  * _nccl, which are loaded on demand and open the comm. A mesh is passed between them, and through Python, as a capsule.
  */
-#ifndef SWITCHYARD_BINDING_MESH_H
-#define SWITCHYARD_BINDING_MESH_H
+#pragma once
 
 #include <limits.h>
 
@@ -56,5 +55,3 @@ static inline sy_comm_options syp_comm_options(struct syp_mesh *mesh, const long
                              .error = mesh->sentence,
                              .error_bytes = sizeof mesh->sentence};
 }
-
-#endif

@@ -5,7 +5,7 @@
 
 extern PyMethodDef syp_frame_functions[], syp_call_functions[];
 
-/* ---- Operators ------------------------------------------------------------------------------------------------- */
+/* ---- Operators ---- */
 
 static PyObject *types_of(const sy_field_info *field)
 {
@@ -46,7 +46,7 @@ static PyObject *describe(PyObject *self, PyObject *name)
     return rows;
 }
 
-/* ---- Failures and settings --------------------------------------------------------------------------------------- */
+/* ---- Failures and settings ---- */
 
 PyObject *syp_fault(const struct syp_failure *failure)
 {

@@ -16,7 +16,7 @@ static const struct syp_field plane_fields[SYP_PLANE_VALUES] = {
     {"global_scale", SYP_TENSOR, offsetof(sy_kv_plane, global_scale), NULL},
 };
 
-/* ---- The table -------------------------------------------------------------------------------------------------- */
+/* ---- The table ---- */
 
 static enum syp_kind tensor_kind(const sy_op_info *info, const sy_field_info *field)
 {
@@ -87,7 +87,7 @@ const struct syp_operator *syp_find_operator(const char *name, size_t length)
     return NULL;
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------------------------ */
+/* ---- Calls ---- */
 
 /* The values after the fields are planes, five values each. Returns how many values were read. */
 static int take_planes(const struct syp_operator *op, union syp_args *args, const struct syp_value *values,

@@ -155,7 +155,7 @@ static bool make_result(struct call *c, int i, PyObject *results)
     return true;
 }
 
-/* ---- Calls that are alike ----------------------------------------------------------------------------------------- */
+/* ---- Calls that are alike ---- */
 
 static void add_word(struct key *key, int64_t word)
 {

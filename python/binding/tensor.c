@@ -59,7 +59,7 @@ static struct tensor *new_tensor(void)
     return (struct tensor *)(void *)PyType_GenericAlloc(tensor_type, 0);
 }
 
-/* ---- What other libraries import -------------------------------------------------------------------------------- */
+/* ---- What other libraries import ---- */
 
 static void release(void *context)
 {
@@ -170,7 +170,7 @@ static bool find_type(const char *name, DLDataType *type)
     return false;
 }
 
-/* ---- New ones --------------------------------------------------------------------------------------------------- */
+/* ---- New ones ---- */
 
 /* Extents or strides of a tuple; how many, -1 with an exception. */
 static int take_sizes(PyObject *tuple, int64_t *sizes)
@@ -319,7 +319,7 @@ static PyObject *device_empty(PyObject *self, PyObject *arguments)
     return (PyObject *)tensor;
 }
 
-/* ---- Bytes ------------------------------------------------------------------------------------------------------ */
+/* ---- Bytes ---- */
 
 /* Bytes of a compact tensor; SIZE_MAX for others. */
 static size_t compact_bytes(const DLTensor *tensor)

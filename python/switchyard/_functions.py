@@ -33,7 +33,7 @@ def operator_of(function: Any) -> Operator[Any]:
     return found
 
 
-# ---- Parts of a function's text ------------------------------------------------------------------------------------
+# ---- Parts of a function's text ----
 
 
 def signature(function: Any) -> str:
@@ -87,7 +87,7 @@ def without(function: Any, unless: str = "") -> str:
     return "; ".join(lines) or "pass"
 
 
-# ---- Functions -----------------------------------------------------------------------------------------------------
+# ---- Functions ----
 
 
 def declare(function: Any) -> None:

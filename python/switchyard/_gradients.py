@@ -34,7 +34,7 @@ def rule(name: str, keep: str, sizes: str = "") -> Callable[[Back], Back]:
     return register
 
 
-# ---- Rows of experts ------------------------------------------------------------------------------------------------
+# ---- Rows of experts ----
 
 
 @rule("moe_permute", "sorted_indices routing_map")
@@ -129,7 +129,7 @@ def _unpermute_ids(call: Any, grads: Any, xp: Any) -> dict[str, Any]:
     return made
 
 
-# ---- Slots of experts -----------------------------------------------------------------------------------------------
+# ---- Slots of experts ----
 
 
 def named_slots(xp: Any, indices: Any, locations: Any, experts: Any, capacity: Any) -> Any:
@@ -165,7 +165,7 @@ def _combine(call: Any, grads: Any, xp: Any) -> dict[str, Any]:
     return made
 
 
-# ---- What is only moved ---------------------------------------------------------------------------------------------
+# ---- What is only moved ----
 
 
 @rule("moe_map_from_ids", "ids")

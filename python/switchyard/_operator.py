@@ -115,7 +115,7 @@ class Operator(Call, Generic[R]):
         is_ = zip(words.items(), zeros.values(), strict=True)
         return asked, like, False, tuple((at, listed.index(word) if listed else word) for (at, listed), word in is_)
 
-    # ---- What _core calls ---------------------------------------------------------------------------------------
+    # ---- What _core calls ----
 
     def normal(self, given: tuple[Any, ...], out: Any, planes: Any, watched: bool) -> tuple[Any, ...]:
         """Values that _core does not read as they are as Tensors and plain numbers; and what makes results."""
@@ -184,7 +184,7 @@ class Operator(Call, Generic[R]):
             self._reject_mixed(xp, given)
         raise rejection(Status.UNSUPPORTED, f"{self.name}: no result can be made here, want out: {error}") from error
 
-    # ---- Symbolic sizes -----------------------------------------------------------------------------------------
+    # ---- Symbolic sizes ----
 
     def extents(self, values: Sequence[Any]) -> Extents:
         """The extents of a call with these values and what is asked."""
@@ -216,7 +216,7 @@ class Operator(Call, Generic[R]):
         there = zip(self.outputs, self.present(values), strict=True)
         return tuple(xp.empty(extents.shape(f), extents.dtype(f, xp)) if is_ else None for f, is_ in there)
 
-    # ---- Checks -------------------------------------------------------------------------------------------------
+    # ---- Checks ----
 
     def check_asks(self, asked: Sequence[Any]) -> None:
         """Rejects values that are about results and no fields: a number of rows, and whether there is one."""

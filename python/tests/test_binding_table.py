@@ -35,7 +35,7 @@ NOT_TAKEN = {
     ("local_reduce", "layout"): {"packed"},  # rows do not tell their experts
 }
 
-# ---- The header ----------------------------------------------------------------------------------------------------
+# ---- The header ----
 
 
 CODE = re.sub(r"/\*.*?\*/", "", HEADER, flags=re.S)
@@ -82,7 +82,7 @@ def test_statuses_are_those_of_c() -> None:
     assert [int(s) for s in Status] == list(range(len(Status)))
 
 
-# ---- Functions -----------------------------------------------------------------------------------------------------
+# ---- Functions ----
 
 
 def described_default(name: str, field: _binding.Field) -> Any:

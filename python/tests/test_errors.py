@@ -353,7 +353,7 @@ def test_numbers_of_any_kind_are_numbers() -> None:
     np.testing.assert_array_less(with_int.weights, 2 * with_float.weights)
 
 
-# ---- Devices -------------------------------------------------------------------------------------------------------
+# ---- Devices ----
 
 
 class Elsewhere:
@@ -425,7 +425,7 @@ def test_this_machine_under_any_name() -> None:
         np.testing.assert_array_equal(got.permuted_tokens, permute().permuted_tokens, strict=True)
 
 
-# ---- Other libraries -----------------------------------------------------------------------------------------------
+# ---- Other libraries ----
 
 
 def test_arrays_of_two_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,7 +439,7 @@ def test_arrays_of_two_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_array_equal(got.permuted_probs, permute().permuted_probs, strict=True)
 
 
-# ---- The exception -------------------------------------------------------------------------------------------------
+# ---- The exception ----
 
 
 KINDS: dict[type[Exception], str] = {

@@ -16,7 +16,7 @@ import switchyard
 from switchyard import Error, _arrays
 from switchyard._binding import core
 
-# ---- Libraries -----------------------------------------------------------------------------------------------------
+# ---- Libraries ----
 
 
 def foreign(array: Any) -> bool:
@@ -114,7 +114,7 @@ def library(request: pytest.FixtureRequest) -> Any:
     return request.param()
 
 
-# ---- Every operator -------------------------------------------------------------------------------------------------
+# ---- Every operator ----
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in every()])
@@ -156,7 +156,7 @@ def test_every_operator_has_a_case() -> None:
     assert functions - seen == {"moe_capacity", "moe_dispatch_grad_data", "sample_noise"}
 
 
-# ---- Several libraries in one call ---------------------------------------------------------------------------------
+# ---- Several libraries in one call ----
 
 
 @pytest.mark.parametrize("first", [Library, Torch, Jax], ids=lambda kind: kind.name)
@@ -183,7 +183,7 @@ def test_mixed_libraries(first: type[Library], shift: int) -> None:
                 assert same_bits(home.give(ours), numpys), case.operator
 
 
-# ---- No copies -----------------------------------------------------------------------------------------------------
+# ---- No copies ----
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ def test_a_call_allocates_next_to_nothing(kind: type[Library]) -> None:
     assert peak < 16384  # the array is 64 times as large; tracemalloc's own frames are what there is
 
 
-# ---- Kinds of arrays -----------------------------------------------------------------------------------------------
+# ---- Kinds of arrays ----
 
 
 def gather(cache: Any, indices: Any = None, table: Any = None, **more: Any) -> Any:
@@ -432,7 +432,7 @@ def test_a_pointer_is_no_array() -> None:
         assert said(wrong).startswith(("kv_gather: cache is", "kv_gather: cache has"))
 
 
-# ---- Tensors of PyTorch --------------------------------------------------------------------------------------------
+# ---- Tensors of PyTorch ----
 
 
 def test_torch_signs_yet_to_be_turned() -> None:
@@ -504,7 +504,7 @@ def test_torch_tensors_without_rows_in_memory(kind: str, given: bool) -> None:
     assert not given or not out["out"].any()
 
 
-# ---- Arrays of JAX -------------------------------------------------------------------------------------------------
+# ---- Arrays of JAX ----
 
 
 def test_jax_without_64_bits() -> None:
@@ -528,7 +528,7 @@ def test_jax_outputs() -> None:
         switchyard.kv_scatter(np.zeros((4, 2), np.int8), CACHE[:1], np.array([0]), scale, format="int8")
 
 
-# ---- Results hold their memory -------------------------------------------------------------------------------------
+# ---- Results hold their memory ----
 
 
 def test_results_outlive_everything(library: Library) -> None:

@@ -66,7 +66,7 @@ def in_jax(case: Case, arrays: dict[str, Any]) -> Any:
     return getattr(sj, case.operator)(**arrays, **case.numbers, **rows)
 
 
-# ---- vmap ----------------------------------------------------------------------------------------------------------
+# ---- vmap ----
 
 
 def other_contents(case: Case) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def test_vmap_of_a_gradient(way: str) -> None:
         assert same_bits(np.asarray(got), want)
 
 
-# ---- Calls back into Python ----------------------------------------------------------------------------------------
+# ---- Calls back into Python ----
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -196,7 +196,7 @@ def test_seeds_of_64_bits(way: str) -> None:
             assert function(logits, **kept, temperature=0.7).token.tolist() == want.tolist()
 
 
-# ---- Arrays that are changed ---------------------------------------------------------------------------------------
+# ---- Arrays that are changed ----
 
 
 def test_a_cache_is_not_changed(way: str) -> None:
@@ -245,7 +245,7 @@ def test_initial_contents(way: str) -> None:
     assert (made[:, 0].tolist(), out[:, 0].tolist()) == ([40, 7], [7, 7])
 
 
-# ---- Errors --------------------------------------------------------------------------------------------------------
+# ---- Errors ----
 
 
 def permute(tokens: Any, routing_map: Any, **numbers: Any) -> Any:
@@ -358,7 +358,7 @@ def test_two_devices() -> None:
     assert done.stdout == f"{[float(i) for i in (*rows, *(4 + row for row in rows))]}\n{[4.0 * i for i in range(8)]}\n"
 
 
-# ---- The functions -------------------------------------------------------------------------------------------------
+# ---- The functions ----
 
 
 def test_the_parameters_are_those_of_the_plain_functions() -> None:

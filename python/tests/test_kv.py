@@ -24,7 +24,7 @@ def rows_of(count: int, width: int) -> Any:
     return (10 * np.arange(count)[:, None] + np.arange(width)).astype(np.float32)
 
 
-# ---- Several caches ------------------------------------------------------------------------------------------------
+# ---- Several caches ----
 
 
 @pytest.mark.parametrize("kind", [tuple, list])
@@ -77,7 +77,7 @@ def test_blocks() -> None:
     assert into[0].tolist() == into[1].tolist() == [[[20, 21]]]
 
 
-# ---- Packed rows ---------------------------------------------------------------------------------------------------
+# ---- Packed rows ----
 
 CODES = np.array([[0x38, 0x01, 0x7E, 0xC4, 0x80, 0x7F, 0x2A, 0x08]], np.uint8)
 
@@ -141,7 +141,7 @@ def test_a_scale_that_is_only_read() -> None:
     assert cache.tolist()[5] == [1, 2]
 
 
-# ---- As many rows as lengths say -----------------------------------------------------------------------------------
+# ---- As many rows as lengths say ----
 
 
 def test_rows() -> None:

@@ -43,7 +43,7 @@ def same_settings() -> Iterator[None]:
     switchyard.configure(threads=None, isa=None)
 
 
-# ---- Results -------------------------------------------------------------------------------------------------------
+# ---- Results ----
 
 
 def test_every_operator_in_every_thread() -> None:
@@ -101,7 +101,7 @@ def test_one_output_of_many_writers() -> None:
     np.testing.assert_array_equal(out, cache[picked])
 
 
-# ---- The interpreter's lock ----------------------------------------------------------------------------------------
+# ---- The interpreter's lock ----
 
 
 def ran_meanwhile(work: Callable[[], Any]) -> bool:
@@ -142,7 +142,7 @@ def test_the_lock_is_released_during_a_call() -> None:
     assert any(ran_meanwhile(working) for _ in range(100))  # once would do; a busy machine may not wake the other
 
 
-# ---- Contexts of threads -------------------------------------------------------------------------------------------
+# ---- Contexts of threads ----
 
 
 def status(field: str) -> int:
@@ -196,7 +196,7 @@ def test_settings_are_taken_over_by_running_threads() -> None:
     assert set(together(lambda _: switchyard.info().threads, 4)) == {2}
 
 
-# ---- Processes -----------------------------------------------------------------------------------------------------
+# ---- Processes ----
 
 
 def in_a_process(program: str) -> str:

@@ -2,8 +2,7 @@
  * What all layers share: the context, failing with a sentence, element types, checked sizes, scratch
  * memory and floating-point control. Nothing here knows an operator.
  */
-#ifndef SYI_BASE_H
-#define SYI_BASE_H
+#pragma once
 
 #include <string.h>
 
@@ -59,7 +58,7 @@ struct sy_ctx {
     char error[512];
 };
 
-/* ---- Failing ----------------------------------------------------------------------------------------- */
+/* ---- Failing ---- */
 
 /*
  * Records "<operator>: <argument> <format...>" with the fault and returns fault->status. An unset fault->code
@@ -103,7 +102,7 @@ static inline sy_status syi_report(sy_ctx *ctx, struct syi_found found)
 /* Forgets the last error and names the operator whose sentences follow. */
 void syi_clear_fault(sy_ctx *ctx, const char *op);
 
-/* ---- Element types ----------------------------------------------------------------------------------- */
+/* ---- Element types ---- */
 
 /* The types operators tell apart; everything else is SY_TYPE_OTHER. */
 sy_type syi_type_of(DLDataType type);
@@ -124,7 +123,7 @@ static inline size_t syi_float_bytes(sy_type type)
 
 __extension__ typedef unsigned __int128 syi_u128;
 
-/* ---- Checked sizes ----------------------------------------------------------------------------------- */
+/* ---- Checked sizes ---- */
 
 /* True and the result when it fits, for non-negative operands. */
 static inline bool syi_mul(int64_t a, int64_t b, int64_t *result)
@@ -157,7 +156,7 @@ size_t syi_size_mul(size_t a, size_t b);
 /* Where a struct of a caller whose header is newer sets a field that this library, which knows so many bytes, does not; `bytes`: nowhere. */
 size_t syi_unknown_field(const void *data, size_t bytes, size_t known);
 
-/* ---- Scratch memory ---------------------------------------------------------------------------------- */
+/* ---- Scratch memory ---- */
 
 /* Makes the scratch of the context at least `bytes` long, when it is its own; NOMEM with a sentence otherwise. */
 sy_status syi_workspace_grow(sy_ctx *ctx, size_t bytes);
@@ -185,7 +184,7 @@ struct syi_arena {
 };
 void *syi_take(struct syi_arena *arena, size_t bytes);
 
-/* ---- Processor --------------------------------------------------------------------------------------- */
+/* ---- Processor ---- */
 
 /* What the processor can do and the operating system saves. A table lists all bits it needs. */
 enum syi_cpu_bit {
@@ -196,16 +195,14 @@ enum syi_cpu_bit {
 };
 uint32_t syi_cpu_bits(void);
 
-/* ---- Time ------------------------------------------------------------------------------- */
+/* ---- Time ---- */
 
 /* Nanoseconds of a clock that only goes forward. */
 uint64_t syi_now(void);
 
-/* ---- Floating-point control -------------------------------------------------------------------------- */
+/* ---- Floating-point control ---- */
 
 /* Sets round-to-nearest with subnormals kept, and canonical NaNs where the processor can make them; returns what
    was set before, for syi_fp_leave. */
 uint64_t syi_fp_enter(void);
 void syi_fp_leave(uint64_t saved);
-
-#endif

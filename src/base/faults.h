@@ -3,8 +3,7 @@
  * thread of a device can do; src/ops/faults.c makes the sentence and the sy_fault of them. So all backends report a
  * fault in the same words.
  */
-#ifndef SYI_FAULTS_H
-#define SYI_FAULTS_H
+#pragma once
 
 #include "base/floats.h"
 
@@ -271,5 +270,3 @@ SYI_BOTH static inline struct syi_found syi_first_bad(const struct syi_found *fo
         i++;
     return i < n ? found[i] : syi_good();
 }
-
-#endif

@@ -3,8 +3,7 @@
  * canonical quiet one. Integers and exact operations only, so neither a compiler flag nor the state of the floating-point
  * unit can change a bit of them.
  */
-#ifndef SYI_FLOATS_H
-#define SYI_FLOATS_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -96,5 +95,3 @@ enum {
     SYI_DOT_LANES = 16,  /* partial sums of one dot product */
     SYI_DOT_BLOCK = 8192 /* elements whose partial sums are folded into one */
 };
-
-#endif

@@ -7,8 +7,7 @@
  * needed. Both are written before the state that is waited for is read again, and the other side writes that state before it
  * reads them (all sequentially consistent), so no signal is missed.
  */
-#ifndef SYI_BASE_TEAM_H
-#define SYI_BASE_TEAM_H
+#pragma once
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -38,5 +37,3 @@ struct syi_team {
     void *data;
     int n_tasks;
 };
-
-#endif

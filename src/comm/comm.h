@@ -2,13 +2,12 @@
  * Communication between processes: the comm, shared memory, and agreement on a call. There is no code for operators or
  * rows here.
  */
-#ifndef SYI_COMM_H
-#define SYI_COMM_H
+#pragma once
 
 #include <switchyard_transport.h>
 
-#include "base/memory.h"
-#include "base/mesh.h"
+#include "plan/memory.h"
+#include "plan/mesh.h"
 
 enum { SYI_MAX_SEGMENTS = 255, SYI_NO_SEGMENT = 255, SYI_PAGE = 4096 };
 
@@ -85,7 +84,7 @@ void syi_comm_delete(const sy_comm *comm, void *data);
 bool syi_block_grow(const sy_comm *comm, struct syi_block *block, size_t bytes);
 void syi_block_free(const sy_comm *comm, struct syi_block *block);
 
-/* ---- Shared memory (segment.c) ------------------------------------------------------------------------ */
+/* ---- Shared memory (segment.c) ---- */
 
 /*
  * Memory on a GPU is that of a context; `memory` is then its table, else NULL. It is mapped by the others as CPU memory is,
@@ -132,7 +131,7 @@ bool syi_stage_end(sy_comm *comm);
 /* The same in CPU memory, blocking: SY_OK, NOMEM, COMM, TIMEOUT. */
 sy_status syi_stage_grow(sy_comm *comm, size_t slot_bytes);
 
-/* ---- Agreement (agree.c) ------------------------------------------------------------------------------- */
+/* ---- Agreement (agree.c) ---- */
 
 /* Collective calls that are no operators; they follow enum syi_op_id in syi_header.op. */
 enum syi_comm_call {
@@ -235,5 +234,3 @@ sy_status syi_comm_gather(sy_comm *comm, const void *mine, size_t bytes, void *a
 
 /* The status of the lowest device whose status is not SY_OK, in all processes. Waits for them. */
 sy_status syi_comm_agree(sy_comm *comm, sy_status status);
-
-#endif

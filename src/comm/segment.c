@@ -59,7 +59,7 @@ static void forget(sy_comm *comm, struct syi_segment *s)
     *s = (struct syi_segment){0};
 }
 
-/* ---- Opening, step by step ---------------------------------------------------------------------------- */
+/* ---- Opening, step by step ---- */
 
 /* This process makes its part. */
 static void begin(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t bytes)
@@ -139,7 +139,7 @@ static sy_status open_shared(sy_comm *comm, sy_ctx *ctx, const struct syi_memory
     return st != SY_OK ? st : end(comm) ? SY_OK : SY_ERR_NOMEM;
 }
 
-/* ---- Who gave up -------------------------------------------------------------------------------------- */
+/* ---- Who gave up ---- */
 
 /* Once, before the first memory whose rows others read in place: a word that each process alone writes. */
 static sy_status open_signs(sy_comm *comm)
@@ -172,7 +172,7 @@ bool syi_comm_gave_up(const sy_comm *comm, int device)
     return atomic_load_explicit(sign, memory_order_relaxed) != 0;
 }
 
-/* ---- Segments ----------------------------------------------------------------------------------------- */
+/* ---- Segments ---- */
 
 sy_status syi_segment_open(sy_comm *comm, sy_ctx *ctx, const struct syi_memory *memory, size_t bytes,
                            int *index)
@@ -248,7 +248,7 @@ int syi_segment_of(const sy_comm *comm, enum syi_kind kind, const void *data, si
     return SYI_NO_SEGMENT;
 }
 
-/* ---- The stage ---------------------------------------------------------------------------------------- */
+/* ---- The stage ---- */
 
 /* All slots of a stage. */
 static size_t bytes_for(const sy_comm *comm, enum syi_kind kind, size_t slot_bytes)

@@ -2,13 +2,12 @@
  * The local part of the exchange between devices: the hosts of experts, the destinations of rows, copying and adding
  * them. A source is a pointer: into this process, into shared memory or into a message.
  */
-#ifndef SYI_CPU_ALL_TO_ALL_H
-#define SYI_CPU_ALL_TO_ALL_H
+#pragma once
 
-#include "base/memory.h"
-#include "base/replica.h"
+#include "plan/memory.h"
+#include "plan/replica.h"
 
-/* ---- Hosts of experts (all_to_all_hosts.c) ------------------------------------------------------------ */
+/* ---- Hosts of experts (all_to_all_hosts.c) ---- */
 
 struct syi_a2a_hosts {
     int64_t n_experts;
@@ -41,7 +40,7 @@ sy_status syi_a2a_read_hosts(sy_ctx *ctx, struct syi_a2a_hosts *hosts, struct sy
    position = device. */
 sy_status syi_a2a_check_single(sy_ctx *ctx, const struct syi_a2a_hosts *hosts, sy_mesh mesh, sy_axis axis);
 
-/* ---- Replicas (all_to_all_replicas.c) ------------------------------------------------------------------ */
+/* ---- Replicas (all_to_all_replicas.c) ---- */
 
 /* The pairs of experts and hosts, as experts with one host each. */
 struct syi_a2a_replicas {
@@ -59,7 +58,7 @@ void syi_a2a_read_replicas(struct syi_a2a_replicas *replicas, const struct syi_a
 void syi_a2a_serve(const struct syi_a2a_replicas *replicas, int64_t n_experts, struct syi_a2a_rule rule,
                    const struct syi_a2a_group *group, int32_t *choice);
 
-/* ---- Choices of tokens (all_to_all_lists.c) ------------------------------------------------------------ */
+/* ---- Choices of tokens (all_to_all_lists.c) ---- */
 
 /*
  * Reads n rows of K indices into choice[n,K]: the expert, or -1 where there is none or an earlier slot of the row names
@@ -123,7 +122,7 @@ void syi_a2a_dispatch_receives(const struct syi_a2a_group *group, const struct s
 void syi_a2a_combine_receives(const struct syi_a2a_group *group, const struct syi_a2a_pick *pick,
                               int64_t n_home, struct syi_a2a_lists *receives);
 
-/* ---- Moving rows (all_to_all_rows.c) ------------------------------------------------------------------- */
+/* ---- Moving rows (all_to_all_rows.c) ---- */
 
 extern const struct syi_memory syi_cpu_memory;
 
@@ -133,5 +132,3 @@ size_t syi_a2a_add_scratch(const sy_ctx *ctx, int64_t n_slots);
 void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *scratch);
 void syi_a2a_pack(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const int32_t *rows, int64_t n,
                   size_t row_bytes);
-
-#endif

@@ -8,7 +8,7 @@
 
 static const struct syi_a2a_pick nowhere = {-1, -1};
 
-/* ---- Choices ------------------------------------------------------------------------------------------- */
+/* ---- Choices ---- */
 
 static sy_status reject(sy_ctx *ctx, int field, struct syi_found found)
 {
@@ -79,7 +79,7 @@ sy_status syi_a2a_read_choices(sy_ctx *ctx, int field, struct syi_rows indices, 
     return SY_OK;
 }
 
-/* ---- Tokens of a group --------------------------------------------------------------------------------- */
+/* ---- Tokens of a group ---- */
 
 static int64_t tokens_at(const struct syi_a2a_group *group, int position)
 {
@@ -157,7 +157,7 @@ static int64_t block_rows(const struct syi_a2a_group *group, int64_t count)
                                   : (count + group->align - 1) / group->align * group->align;
 }
 
-/* ---- Dispatch ------------------------------------------------------------------------------------------ */
+/* ---- Dispatch ---- */
 
 int64_t syi_a2a_expert_rows(const struct syi_a2a_hosts *hosts, const struct syi_a2a_group *group,
                             int position, int64_t *counts, int64_t *offsets)
@@ -276,7 +276,7 @@ int64_t syi_a2a_dispatch_picks(const struct syi_a2a_hosts *hosts, const struct s
     return packed ? r : syi_order_tokens(&group->order);
 }
 
-/* ---- Lists by peer: counted at first[p+1], then summed, then filled from first[p] on ------------------------ */
+/* ---- Lists by peer: counted at first[p+1], then summed, then filled from first[p] on ---- */
 
 static void begin_lists(struct syi_a2a_lists *lists, int n_positions)
 {
@@ -356,7 +356,7 @@ void syi_a2a_dispatch_receives(const struct syi_a2a_group *group, const struct s
     receives->first[group->order.n_positions] = n_listed;
 }
 
-/* ---- Combine ------------------------------------------------------------------------------------------- */
+/* ---- Combine ---- */
 
 /* Rows on the experts' side, token after token by position and n. */
 struct cursor {

@@ -39,7 +39,7 @@ static void add_row(struct batch *b, void *to, const void *from)
     b->from[b->n++] = from;
 }
 
-/* ---- Copying ------------------------------------------------------------------------------------------- */
+/* ---- Copying ---- */
 
 struct copying {
     const struct syi_kernels *kernels;
@@ -167,7 +167,7 @@ void syi_a2a_pack(sy_ctx *ctx, struct syi_rows to, struct syi_rows from, const i
     syi_parallel(ctx, p.n_tasks, pack_task, &p);
 }
 
-/* ---- Adding -------------------------------------------------------------------------------------------- */
+/* ---- Adding ---- */
 
 enum { TOKENS = 32 }; /* tokens looked up at a time */
 
@@ -281,7 +281,7 @@ void syi_a2a_add(sy_ctx *ctx, const struct syi_a2a_sum *sum, int n_sums, void *s
     syi_parallel(ctx, a.n_tasks, add_task, &a);
 }
 
-/* ---- The table ----------------------------------------------------------------------------------------- */
+/* ---- The table ---- */
 
 static sy_status read_rows(sy_ctx *ctx, struct syi_rows *rows, int64_t n, size_t row_bytes)
 {

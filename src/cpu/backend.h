@@ -1,10 +1,9 @@
 /*
  * The CPU backend: operators over the kernel table, rows split over threads; and what every operator here is made of.
  */
-#ifndef SYI_CPU_BACKEND_H
-#define SYI_CPU_BACKEND_H
+#pragma once
 
-#include "base/plan.h"
+#include "plan/plan.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
 
@@ -31,5 +30,3 @@ SYI_BACKEND_OPERATORS(SYI_CPU_RUN)
         (void)plan; \
         return 0; \
     }
-
-#endif

@@ -1,7 +1,7 @@
 /*
  * dequantize_rows on the CPU: every group by the decoder of the kernel table.
  */
-#include "base/row_math.h"
+#include "plan/row_math.h"
 #include "cpu/backend.h"
 #include "cpu/kv_codec.h"
 #include "kernels/kernels.h"

@@ -30,7 +30,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_blocks_plan *p,
 
 SYI_CPU_WORKSPACE(kv_blocks)
 
-/* ---- Contents ---------------------------------------------------------------------------------------- */
+/* ---- Contents ---- */
 
 static int64_t source(const struct syi_kv_blocks_plan *p, int64_t i)
 {
@@ -100,7 +100,7 @@ static void find_conflicts(const struct job *job, struct syi_found *first)
     }
 }
 
-/* ---- The copy ---------------------------------------------------------------------------------------- */
+/* ---- The copy ---- */
 
 static int64_t pieces_of(const struct syi_kv_plane *plane)
 {

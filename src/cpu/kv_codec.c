@@ -3,7 +3,7 @@
  * without regard to floating-point traps, so that they become vector code; results do not depend on that.
  */
 #include "cpu/kv_codec.h"
-#include "base/kv_math.h"
+#include "plan/kv_math.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
 
@@ -12,7 +12,7 @@ static size_t dense_size(const struct syi_kv_codec *codec)
     return codec->dense == SYI_FLOAT_F32 ? 4 : 2;
 }
 
-/* ---- Unpack ------------------------------------------------------------------------------------------ */
+/* ---- Unpack ---- */
 
 static const sy_type type_of[SYI_N_FLOATS] = {SY_TYPE_F32, SY_TYPE_F16, SY_TYPE_BF16};
 
@@ -98,7 +98,7 @@ void syi_kv_unpack(const struct syi_kernels *kernels, const struct syi_kv_codec 
         unpack_rope(codec, dense + codec->n_groups * codec->group * size, row + codec->rope_off);
 }
 
-/* ---- Pack -------------------------------------------------------------------------------------------- */
+/* ---- Pack ---- */
 
 enum { STRIP = 256 }; /* numbers of a group at a time, as f32 */
 
@@ -261,7 +261,7 @@ struct syi_found syi_find_bad_global(const struct syi_kv_codec *codec)
     return syi_good();
 }
 
-/* ---- Rows that are no cache -------------------------------------------------------------------------- */
+/* ---- Rows that are no cache ---- */
 
 struct job {
     const struct syi_quantize_rows_plan *plan;

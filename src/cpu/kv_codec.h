@@ -1,10 +1,9 @@
 /*
  * Packed rows of quantised caches to dense rows of numbers, and back.
  */
-#ifndef SYI_CPU_KV_CODEC_H
-#define SYI_CPU_KV_CODEC_H
+#pragma once
 
-#include "base/plan.h"
+#include "plan/plan.h"
 #include "cpu/kv_rows.h"
 #include "kernels/kernels.h"
 
@@ -22,5 +21,3 @@ struct syi_found syi_find_bad_global(const struct syi_kv_codec *codec);
 /* All rows of quantize_rows or dequantize_rows. */
 sy_status syi_code_packed_rows(sy_ctx *ctx, const struct syi_quantize_rows_plan *plan,
                                enum syi_kv_direction direction);
-
-#endif

@@ -13,8 +13,7 @@
  *
  * Terms: S is the tokens of a page; a slot is a row of the cache; a sequence is the pages of one b, with its length.
  */
-#ifndef SYI_CPU_KV_PAGES_H
-#define SYI_CPU_KV_PAGES_H
+#pragma once
 
 #include "cpu/kv_rows.h"
 
@@ -90,5 +89,3 @@ void syi_kv_walk_next(struct syi_kv_walk *w, const struct syi_kv_pages *pages, i
 /* Translates the next chunk of at most `capacity` positions: slots, -1 for padding. False, and -1 there, when a position is
    a fault. */
 bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t *slot, int64_t capacity);
-
-#endif

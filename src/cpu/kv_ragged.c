@@ -25,7 +25,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_ragged_plan *p,
 
 SYI_CPU_WORKSPACE(kv_ragged)
 
-/* ---- Page by page ------------------------------------------------------------------------------------ */
+/* ---- Page by page ---- */
 
 /* Walks dense rows, those of one sequence on one page at a time. */
 struct walk {
@@ -89,7 +89,7 @@ static bool walk_on(struct walk *w, const struct syi_kv_ragged_plan *p)
     return true;
 }
 
-/* ---- Contents ---------------------------------------------------------------------------------------- */
+/* ---- Contents ---- */
 
 static struct syi_found validate_lengths(const struct syi_kv_ragged_plan *p)
 {
@@ -140,7 +140,7 @@ static sy_status validate(sy_ctx *ctx, struct job *job)
     return syi_report(ctx, syi_first_bad(job->found, job->n_tasks));
 }
 
-/* ---- The copy ---------------------------------------------------------------------------------------- */
+/* ---- The copy ---- */
 
 static void copy_rows(void *data, int task)
 {

@@ -2,10 +2,9 @@
  * Rows of a paged cache by slot, and copies between them and dense rows: shared by the operators on KV caches once
  * the slots are known.
  */
-#ifndef SYI_CPU_KV_ROWS_H
-#define SYI_CPU_KV_ROWS_H
+#pragma once
 
-#include "base/kv_math.h"
+#include "plan/kv_math.h"
 #include "kernels/kernels.h"
 
 enum { SYI_KV_CHUNK = 1024 }; /* slots of a batch; pieces collected before any are copied */
@@ -43,5 +42,3 @@ void syi_kv_move_run(struct syi_kv_mover *m, int64_t slot, int64_t n);
 
 /* Moves the last, partial batch. */
 void syi_kv_move_end(struct syi_kv_mover *m);
-
-#endif

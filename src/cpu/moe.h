@@ -1,10 +1,9 @@
 /*
  * Shared by the operators on expert slots: the kernels for their row type.
  */
-#ifndef SYI_CPU_MOE_H
-#define SYI_CPU_MOE_H
+#pragma once
 
-#include "base/plan.h"
+#include "plan/plan.h"
 #include "kernels/kernels.h"
 
 /* Prefetches the beginning of a row, one of n_rows that are read together after the current ones: into the second-level
@@ -15,5 +14,3 @@ static inline void syi_fetch_head(const void *row, size_t bytes, int64_t n_rows)
     for (size_t at = 0; at < bytes && at < head; at += 64)
         __builtin_prefetch((const char *)row + at, 0, 2);
 }
-
-#endif

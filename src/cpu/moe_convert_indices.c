@@ -36,7 +36,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_convert_indice
 
 SYI_CPU_WORKSPACE(moe_convert_indices)
 
-/* ---- Reading ----------------------------------------------------------------------------------------- */
+/* ---- Reading ---- */
 
 static sy_status check_slots(sy_ctx *ctx, const struct job *job)
 {
@@ -108,7 +108,7 @@ static sy_status read_te(sy_ctx *ctx, const struct job *job)
     return SY_OK;
 }
 
-/* ---- Between ----------------------------------------------------------------------------------------- */
+/* ---- Between ---- */
 
 /* Experts of the rows; rejects offsets that do not ascend from 0 to at most M, and rows in use after them. */
 static sy_status find_experts(sy_ctx *ctx, const struct job *job)
@@ -160,7 +160,7 @@ static sy_status list_rows(sy_ctx *ctx, const struct job *job, enum syi_bad over
     return SY_OK;
 }
 
-/* ---- Writing ----------------------------------------------------------------------------------------- */
+/* ---- Writing ---- */
 
 static void write_slots(void *data, int task)
 {

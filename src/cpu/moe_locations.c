@@ -72,7 +72,7 @@ static struct scratch lay_out(const sy_ctx *ctx, const struct syi_moe_locations_
 
 SYI_CPU_WORKSPACE(moe_locations)
 
-/* ---- Order of importance ----------------------------------------------------------------------------- */
+/* ---- Order of importance ---- */
 
 /* Pairs of key and sample, and how often each digit of the keys occurs. */
 static void make_pairs(const struct syi_moe_locations_plan *p, const struct scratch *s)
@@ -122,7 +122,7 @@ static const uint64_t *sort_samples(const struct syi_moe_locations_plan *p, cons
     return from;
 }
 
-/* ---- Numbering --------------------------------------------------------------------------------------- */
+/* ---- Numbering ---- */
 
 /* Choices at positions [from, to) of row `choice`. */
 struct span {

@@ -46,7 +46,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_permute_ids_pl
 
 SYI_CPU_WORKSPACE(moe_permute_ids)
 
-/* ---- Ranks ------------------------------------------------------------------------------------------- */
+/* ---- Ranks ---- */
 
 /* Counts become first places: experts ascending, inside an expert chunks, that is slots, ascending. */
 static void scan(struct job *job)
@@ -124,7 +124,7 @@ static void sort_ids(struct job *job)
     job->n_live = total;
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------------- */
+/* ---- Rows ---- */
 
 /* The rows of the window that no slot has, where slots are missing. */
 static void clear_rows(const struct job *job, int task)

@@ -81,7 +81,7 @@ static struct layer lay_out(const sy_ctx *ctx, const struct syi_moe_place_plan *
 
 SYI_CPU_WORKSPACE(moe_place)
 
-/* ---- Contents ------------------------------------------------------------------------------------------ */
+/* ---- Contents ---- */
 
 static sy_status check_layer(sy_ctx *ctx, const struct syi_moe_place_plan *p, int64_t layer)
 {
@@ -102,7 +102,7 @@ static sy_status check_layer(sy_ctx *ctx, const struct syi_moe_place_plan *p, in
     return SY_OK;
 }
 
-/* ---- Packing ------------------------------------------------------------------------------------------- */
+/* ---- Packing ---- */
 
 static uint64_t *word_of(const struct layer *l, int64_t pack, int32_t expert)
 {
@@ -231,7 +231,7 @@ static void pack(struct layer *l, int64_t n, int64_t n_packs, const struct slot 
     fill_packs(l, n, syi_sort_keyed(l->items, l->spare, (size_t)n, (uint64_t)most), slots);
 }
 
-/* ---- distinct ------------------------------------------------------------------------------------------ */
+/* ---- distinct ---- */
 
 /* Which exchanges are made: those after which neither pack has an expert twice, or those that lower the repetitions of both. */
 enum exchange_rule { BOTH_CLEAN, FEWER };
@@ -323,7 +323,7 @@ static void make_distinct(struct layer *l, const struct slot *slots)
         separate(l, slots, rule);
 }
 
-/* ---- Steps --------------------------------------------------------------------------------------------- */
+/* ---- Steps ---- */
 
 /* Experts of each node: groups are packed onto nodes, and keep the order of their ranks there. */
 static void order_experts(struct layer *l)
@@ -456,7 +456,7 @@ static void place_layer(struct layer *l, int64_t layer)
         keep_places(l, syi_at(p->previous, layer), d);
 }
 
-/* ---- Outputs ------------------------------------------------------------------------------------------- */
+/* ---- Outputs ---- */
 
 static sy_status check_replicas(sy_ctx *ctx, struct layer *l, int64_t layer)
 {

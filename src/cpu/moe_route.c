@@ -3,7 +3,7 @@
  * task and added up in the end.
  */
 #include "cpu/moe_route.h"
-#include "base/route_math.h"
+#include "plan/route_math.h"
 #include "cpu/sample.h"
 #include "kernels/kernels.h"
 #include "cpu/backend.h"
@@ -25,7 +25,7 @@ struct job {
     struct syi_route_pairs pairs;
 };
 
-/* ---- Scratch ----------------------------------------------------------------------------------------- */
+/* ---- Scratch ---- */
 
 static int count_tasks(const sy_ctx *ctx, const struct syi_moe_route_plan *p)
 {
@@ -96,7 +96,7 @@ size_t syi_cpu_moe_route_workspace(const sy_ctx *ctx, const union syi_plan *plan
     return p->capacity > 0 ? syi_size_add(arena.used, syi_route_drop_bytes(p, job.n_tasks)) : arena.used;
 }
 
-/* ---- Scores ------------------------------------------------------------------------------------------ */
+/* ---- Scores ---- */
 
 /* The weight of an exponential as an integer in the lower bits of a sum: an f64 from 2^12 on has no bits below 2^-40. */
 static inline uint64_t weight_bits(double e)
@@ -186,7 +186,7 @@ static struct softmax score_row(const struct job *job, const struct syi_route_sc
     return softmax;
 }
 
-/* ---- Selection --------------------------------------------------------------------------------------- */
+/* ---- Selection ---- */
 
 /* The key of the sum of the largest values of a group, added from the largest on. */
 static uint32_t sum_of_largest(const struct job *job, const struct syi_route_scratch *s, const uint32_t *key,
@@ -332,7 +332,7 @@ static void select_experts(const struct job *job, const struct syi_route_scratch
         s->weight[j] = syi_score_weight(s->score[s->winner[j]]);
 }
 
-/* ---- Given experts ----------------------------------------------------------------------------------- */
+/* ---- Given experts ---- */
 
 /* Whether the scores of all experts of a row are needed, and not only those of its own. */
 static bool scores_whole_row(const struct syi_moe_route_plan *p)
@@ -410,7 +410,7 @@ static void put_given(const struct syi_moe_route_plan *p, const struct syi_route
     }
 }
 
-/* ---- Weights ----------------------------------------------------------------------------------------- */
+/* ---- Weights ---- */
 
 static void softmax_of_winners(const struct job *job, const struct syi_route_scratch *s, int64_t n)
 {
@@ -463,7 +463,7 @@ static void add_shared(const struct syi_moe_route_plan *p, const struct syi_rout
     }
 }
 
-/* ---- Outputs ----------------------------------------------------------------------------------------- */
+/* ---- Outputs ---- */
 
 static void store_float(unsigned char *row, int64_t i, float value, sy_type type)
 {
@@ -562,7 +562,7 @@ static void write_finished(const struct job *job, const struct syi_route_scratch
         job->pairs.expert[t * p->k] = -1;
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------------- */
+/* ---- Rows ---- */
 
 /* The experts and weights of a token by slot. */
 static void route_row(const struct job *job, const struct syi_route_scratch *s, int64_t t,

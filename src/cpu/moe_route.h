@@ -3,10 +3,9 @@
  * (moe_route_given.c), the largest of a row (moe_route_pick.c), and the pairs that a capacity removes from the map
  * afterwards (moe_route_drop.c).
  */
-#ifndef SYI_CPU_MOE_ROUTE_H
-#define SYI_CPU_MOE_ROUTE_H
+#pragma once
 
-#include "base/plan.h"
+#include "plan/plan.h"
 
 struct syi_kernels;
 
@@ -67,5 +66,3 @@ size_t syi_route_drop_bytes(const struct syi_moe_route_plan *p, int n_tasks);
 /* Removes the pairs beyond an expert's capacity from the map and the probs. The counts are overwritten. */
 void syi_route_drop(sy_ctx *ctx, const struct syi_moe_route_plan *p, const struct syi_route_pairs *pairs,
                     void *scratch);
-
-#endif

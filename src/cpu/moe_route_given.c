@@ -2,7 +2,7 @@
  * Given experts of moe_route: every id is validated before a row is written. What no unfinished token names is not read.
  */
 #include "cpu/moe_route.h"
-#include "base/route_math.h"
+#include "plan/route_math.h"
 
 static int64_t first_slot_of(const struct syi_moe_route_plan *p, int64_t row, int64_t id)
 {

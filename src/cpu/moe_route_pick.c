@@ -3,7 +3,7 @@
  * those are ranked by comparing each with each; nothing is sorted.
  */
 #include "cpu/moe_route.h"
-#include "base/route_math.h"
+#include "plan/route_math.h"
 #include "cpu/sample.h"
 #include "kernels/kernels.h"
 

@@ -80,7 +80,7 @@ sy_status syi_moe_validate(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struc
     return syi_report(ctx, syi_first_bad(found, job.n_tasks));
 }
 
-/* ---- Gradients of probs ------------------------------------------------------------------------------ */
+/* ---- Gradients of probs ---- */
 
 static void put_value(const struct job *job, int64_t t, int64_t e, int64_t row)
 {

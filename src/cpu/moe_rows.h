@@ -2,8 +2,7 @@
  * Shared by moe_permute, its inverse and their gradients: the experts of a token, and the validation of
  * sorted_indices.
  */
-#ifndef SYI_CPU_MOE_ROWS_H
-#define SYI_CPU_MOE_ROWS_H
+#pragma once
 
 #include "cpu/moe.h"
 #include "cpu/load.h"
@@ -43,5 +42,3 @@ sy_status syi_moe_validate(sy_ctx *ctx, const struct syi_moe_rows_plan *p, struc
 /* Fills grad_probs: what each row has in `values` [M], of the type of probs, goes to its token and expert; zero
    elsewhere. The indices are validated. */
 void syi_moe_grad_probs(sy_ctx *ctx, const struct syi_moe_rows_plan *p, const unsigned char *values);
-
-#endif

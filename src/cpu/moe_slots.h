@@ -4,8 +4,7 @@
  * places its slots independently, in the order of the slots.
  */
 #include "cpu/load.h"
-#ifndef SYI_CPU_MOE_SLOTS_H
-#define SYI_CPU_MOE_SLOTS_H
+#pragma once
 
 struct syi_slot_fault {
     int64_t token, slot; /* first id outside; token -1: none */
@@ -36,5 +35,3 @@ static inline int32_t *syi_slot_counts(const struct syi_slots *s, int chunk)
 {
     return s->count + (int64_t)chunk * s->n_experts;
 }
-
-#endif

@@ -46,7 +46,7 @@ static void put_row(const struct job *job, int64_t row, int64_t t, float w)
         job->scale(to, syi_row_at(p->tokens, t), w, (size_t)p->hidden);
 }
 
-/* ---- Packed ------------------------------------------------------------------------------------------ */
+/* ---- Packed ---- */
 
 /* Owners of the task's rows: the highest slot that names one. Rows without an owner are cleared. */
 static void claim_rows(void *data, int task)
@@ -145,7 +145,7 @@ static void spread_tokens(void *data, int task)
     }
 }
 
-/* ---- Capacity ---------------------------------------------------------------------------------------- */
+/* ---- Capacity ---- */
 
 static void fill_rows(void *data, int task)
 {

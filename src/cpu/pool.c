@@ -36,7 +36,7 @@ enum {
     END_NS = 100 * 1000
 };
 
-/* ---- How many ------------------------------------------------------------------------------------------ */
+/* ---- How many ---- */
 
 /* CPUs that this process may run on. */
 static int usable_cpus(void)
@@ -86,7 +86,7 @@ int syi_tasks(const sy_ctx *ctx, int64_t n_items, uint64_t work_bytes)
     return n < 1 ? 1 : (int)n;
 }
 
-/* ---- Workers ------------------------------------------------------------------------------------------- */
+/* ---- Workers ---- */
 
 static void relax(void)
 {
@@ -295,7 +295,7 @@ void syi_pool_close(sy_ctx *ctx)
     *team = (struct syi_team){0};
 }
 
-/* ---- Jobs ---------------------------------------------------------------------------------------------- */
+/* ---- Jobs ---- */
 
 struct job {
     void (*fn)(void *data, int task);

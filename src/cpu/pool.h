@@ -1,8 +1,7 @@
 /*
  * Work cut into tasks over the threads of a context (pool.c).
  */
-#ifndef SYI_CPU_POOL_H
-#define SYI_CPU_POOL_H
+#pragma once
 
 #include "base/base.h"
 
@@ -27,5 +26,3 @@ static inline int64_t syi_part(int64_t n, int n_tasks, int task)
 {
     return n / n_tasks * task + (n % n_tasks) * task / n_tasks;
 }
-
-#endif

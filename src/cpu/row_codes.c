@@ -3,7 +3,7 @@
  * the kernel table. Groups with a NaN or an infinity, and scales that are not normal numbers, are rare; their codes are
  * made once more, one by one. Sums of rows that are codes. And where the rows of an operator go, as they are or as codes.
  */
-#include "base/row_math.h"
+#include "plan/row_math.h"
 #include "cpu/load.h"
 #include "cpu/pool.h"
 #include "cpu/row_codes.h"
@@ -181,7 +181,7 @@ sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p)
     return SY_OK;
 }
 
-/* ---- Sums of rows that are codes ----------------------------------------------------------------------- */
+/* ---- Sums of rows that are codes ---- */
 
 enum { SPAN = 256, ABREAST = 7 }; /* numbers of a row, and rows, that are decoded at a time */
 
@@ -251,7 +251,7 @@ void syi_add_rows(const struct syi_row_adder *a, void *dst, const void *const *r
     }
 }
 
-/* ---- Rows of an operator ------------------------------------------------------------------------------- */
+/* ---- Rows of an operator ---- */
 
 struct syi_row_writer syi_row_writer_of(const sy_ctx *ctx, const struct syi_row_codes_plan *codes,
                                         struct syi_tensor to, size_t row_bytes)

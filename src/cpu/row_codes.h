@@ -1,10 +1,9 @@
 /*
  * Rows as codes, and the rows that operators write: as they are, or with a row_format as codes and scales (row_codes.c).
  */
-#ifndef SYI_CPU_ROW_CODES_H
-#define SYI_CPU_ROW_CODES_H
+#pragma once
 
-#include "base/plan.h"
+#include "plan/plan.h"
 #include "cpu/moe.h"
 
 struct syi_row_encoder {
@@ -17,7 +16,7 @@ struct syi_row_encoder {
 /* All rows of a plan. */
 sy_status syi_encode_rows(sy_ctx *ctx, const struct syi_row_codes_plan *p);
 
-/* ---- Sums of rows that are codes ----------------------------------------------------------------------- */
+/* ---- Sums of rows that are codes ---- */
 
 /* What sums of rows are made by, chosen once for a call: numbers, or with codes given. */
 struct syi_row_adder {
@@ -34,7 +33,7 @@ struct syi_row_adder syi_row_adder_of(const sy_ctx *ctx, const struct syi_row_co
 void syi_add_rows(const struct syi_row_adder *a, void *dst, const void *const *rows,
                   const void *const *scales, const float *w, size_t n_rows, size_t n);
 
-/* ---- Rows of an operator ------------------------------------------------------------------------------- */
+/* ---- Rows of an operator ---- */
 
 /* Chosen once for a call. */
 struct syi_row_writer {
@@ -72,5 +71,3 @@ static inline void syi_fan_add(struct syi_fan *fan, int64_t row)
         fan->scales_to[fan->n] = syi_row_at(fan->writer->scales, row);
     fan->n++;
 }
-
-#endif

@@ -75,7 +75,7 @@ size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
     return syi_size_add(all.used, syi_size_mul((size_t)job.n_tasks, one.used));
 }
 
-/* ---- One row ----------------------------------------------------------------------------------------- */
+/* ---- One row ---- */
 
 /* The row in full: every key. */
 static void read_row(struct syi_row_state *r)
@@ -146,7 +146,7 @@ static void sample_rows(void *data, int task)
     }
 }
 
-/* ---- Fewer rows than threads: several threads read a row, then one finishes it ----------------------- */
+/* ---- Fewer rows than threads: several threads read a row, then one finishes it ---- */
 
 static void scan_slice(void *data, int task)
 {

@@ -26,10 +26,9 @@
  * sample_select.c cuts, sample_nucleus.c and sample_min_p.c draws from many tokens; then the stages: sample_edit.c, sample_head.c, sample_cut.c,
  * sample_choose.c, sample_write.c, sample_logprob.c, run by sample.c.
  */
-#ifndef SYI_CPU_SAMPLE_H
-#define SYI_CPU_SAMPLE_H
+#pragma once
 
-#include "base/plan.h"
+#include "plan/plan.h"
 #include "kernels/kernels.h"
 
 /*
@@ -41,7 +40,7 @@ struct syi_candidates {
     int64_t n;
 };
 
-/* ---- sample_allow.c ---------------------------------------------------------------------------------- */
+/* ---- sample_allow.c ---- */
 
 enum { SYI_PIECE = 1024 }; /* most elements of a piece */
 
@@ -101,7 +100,7 @@ static inline size_t syi_piece_length(const struct syi_logits *row)
     return syi_counts_whole(row) ? (size_t)row->n : SYI_PIECE;
 }
 
-/* ---- sample_scan.c ----------------------------------------------------------------------------------- */
+/* ---- sample_scan.c ---- */
 
 /* A row, the maxima of its blocks, and the maxima of groups of blocks. */
 struct syi_scan {
@@ -185,7 +184,7 @@ bool syi_scan_collect(const struct syi_kernels *kernels, const struct syi_scan *
 int64_t syi_scan_before(const struct syi_kernels *kernels, const struct syi_scan *s, uint32_t key,
                         int64_t token);
 
-/* ---- sample_weigh.c ---------------------------------------------------------------------------------- */
+/* ---- sample_weigh.c ---- */
 
 enum {
     SYI_WEIGH_AT_ONCE = 256,
@@ -270,7 +269,7 @@ struct syi_drawn {
    nothing is sorted or collected for any number of tokens. */
 struct syi_drawn syi_weigh_draw(const struct syi_weigher *w, const struct syi_draw *d);
 
-/* ---- sample_select.c --------------------------------------------------------------------------------- */
+/* ---- sample_select.c ---- */
 
 enum { SYI_SELECT_BINS = 2048 };
 
@@ -300,7 +299,7 @@ void syi_rank_few(const struct syi_candidates *c, uint32_t *place);
 struct syi_candidates syi_rank_order(const struct syi_candidates *c, uint32_t *const key[2],
                                      int32_t *const idx[2], uint64_t *hist);
 
-/* ---- sample_nucleus.c -------------------------------------------------------------------------------- */
+/* ---- sample_nucleus.c ---- */
 
 /* The token a CDF draw picks from the whole row, with its weight on request. */
 struct syi_drawn syi_nucleus_draw_whole(const struct syi_weigher *w, uint64_t uniform, bool weight);
@@ -312,7 +311,7 @@ struct syi_drawn syi_nucleus_draw(const struct syi_weigher *w, const struct syi_
    of the row. */
 struct syi_mass syi_nucleus_collect(const struct syi_weigher *w, float top_p, struct syi_candidates *c);
 
-/* ---- One row (sample_cut.c, sample_head.c, sample_choose.c, sample_write.c, sample_logprob.c) ----------- */
+/* ---- One row (sample_cut.c, sample_head.c, sample_choose.c, sample_write.c, sample_logprob.c) ---- */
 
 /* Scratch of one task; every array has `vocab` entries unless stated. */
 struct syi_sample_scratch {
@@ -384,7 +383,7 @@ static inline float syi_positive(float value)
     return value > 0.0f ? value : 0.0f;
 }
 
-/* ---- Lists of tokens (sample_lists.c) ------------------------------------------------------------------ */
+/* ---- Lists of tokens (sample_lists.c) ---- */
 
 struct syi_list_limits {
     int64_t batch, vocab;
@@ -425,7 +424,7 @@ static inline float syi_list_value(const struct syi_token_lists *l, int64_t j)
 /* The first element of an ascending span whose token is at least this one. */
 int64_t syi_list_find(const struct syi_token_lists *l, struct syi_span span, int64_t token);
 
-/* ---- Overrides (sample_edit.c) ----------------------------------------------------------------------- */
+/* ---- Overrides (sample_edit.c) ---- */
 
 /* Takes the overridden tokens out of r->logits and puts those that can be picked into r->extra. */
 void syi_row_overrides(struct syi_row_state *r);
@@ -433,7 +432,7 @@ void syi_row_overrides(struct syi_row_state *r);
 /* Puts the overrides of at least this key in the place of their tokens among candidates in index order. */
 void syi_row_replace(const struct syi_row_state *r, struct syi_candidates *c, uint32_t least);
 
-/* ---- Stages ------------------------------------------------------------------------------------------ */
+/* ---- Stages ---- */
 
 /* The input logits of a row, and which of them the bits include. */
 struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b);
@@ -508,5 +507,3 @@ int32_t syi_row_count(const struct syi_row_state *r);
 void syi_row_write_list(const struct syi_row_state *r);
 void syi_row_write_logprobs(const struct syi_row_state *r);
 void syi_row_write_masked(const struct syi_row_state *r);
-
-#endif

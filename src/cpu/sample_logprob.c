@@ -25,7 +25,7 @@ static float minus_inf(void)
     return syi_f32_from_bits(0xff800000u);
 }
 
-/* ---- The distribution -------------------------------------------------------------------------------- */
+/* ---- The distribution ---- */
 
 /* The input row: every token, without mask and overrides, at temperature 1. Returns whether its largest logit is a
    number and follows from the block maxima. */
@@ -87,7 +87,7 @@ static struct distribution of_final(const struct syi_row_state *r)
                                  log_of(r->final_weight)};
 }
 
-/* ---- Tokens ------------------------------------------------------------------------------------------ */
+/* ---- Tokens ---- */
 
 /* The key of a token in ascending candidates; that of -inf: it is none of them. */
 static uint32_t key_among(const struct syi_candidates *c, int64_t token)
@@ -178,7 +178,7 @@ static int64_t rank_of(const struct distribution *d, int64_t token)
     return 1 + syi_scan_before(r->kernels, &r->scan, key, token) + count_before(&r->extra, key, token);
 }
 
-/* ---- The first of the order -------------------------------------------------------------------------- */
+/* ---- The first of the order ---- */
 
 /* The first n tokens and perhaps some at -inf, in index order. */
 static struct syi_candidates find_top(const struct distribution *d, int64_t n)

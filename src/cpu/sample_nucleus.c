@@ -17,7 +17,7 @@ enum { STRIP = SYI_PIECE };
 typedef uint16_t any_u16 __attribute__((aligned(1), may_alias));
 typedef uint32_t any_u32 __attribute__((aligned(1), may_alias));
 
-/* ---- Exponentials ------------------------------------------------------------------------------------ */
+/* ---- Exponentials ---- */
 
 static size_t strip_length(const struct syi_weigher *w, size_t strip)
 {
@@ -54,7 +54,7 @@ static void exp_extra(const struct syi_weigher *w, float *e, size_t first, size_
             w->kernels->exp_keys(&e[(size_t)c->idx[i] - first], &c->key[i], 1, w->m, w->inv_t);
 }
 
-/* ---- Strips ------------------------------------------------------------------------------------------ */
+/* ---- Strips ---- */
 
 /* How much the sum of a row's strips, or of the first of them, may be off when they are weighed by kernels that are
    themselves off: besides, a weight is rounded by at most 1/2, and the sum of a strip by 1. */
@@ -109,7 +109,7 @@ static int64_t find_in(const struct syi_kernels *kernels, const float *e, size_t
     return -1;
 }
 
-/* ---- Whole rows -------------------------------------------------------------------------------------- */
+/* ---- Whole rows ---- */
 
 static uint64_t weigh_strips(const struct syi_weigher *w, bool exact)
 {
@@ -140,7 +140,7 @@ struct syi_drawn syi_nucleus_draw_whole(const struct syi_weigher *w, uint64_t un
     }
 }
 
-/* ---- Cut of a nucleus -------------------------------------------------------------------------------- */
+/* ---- Cut of a nucleus ---- */
 
 /* A cut by mass: it is among the tokens whose e is in [low, high). They are listed or, if most of them have the same e
    and that is `low`, counted. */
@@ -352,7 +352,7 @@ static struct cut find_cut(const struct syi_weigher *w, struct nucleus *k, float
     }
 }
 
-/* ---- Kept tokens ------------------------------------------------------------------------------------- */
+/* ---- Kept tokens ---- */
 
 static uint32_t key_of(const struct syi_weigher *w, int32_t token)
 {

@@ -3,7 +3,7 @@
  * the bitmap gives each token once and in order, for any order of the lists. Rows are built in parallel in scratch, then
  * moved together. Draft tokens before a row are part of its output.
  */
-#include "base/overrides.h"
+#include "plan/overrides.h"
 #include "cpu/sample.h"
 #include "cpu/backend.h"
 
@@ -66,7 +66,7 @@ size_t syi_cpu_sample_overrides_workspace(const sy_ctx *ctx, const union syi_pla
     return syi_size_add(all.used, syi_size_mul((size_t)job.n_tasks, one.used));
 }
 
-/* ---- One row ----------------------------------------------------------------------------------------- */
+/* ---- One row ---- */
 
 struct penalties {
     float repetition, frequency, presence; /* 1, 0, 0: off */
@@ -229,7 +229,7 @@ static void build_rows(void *data, int task)
     }
 }
 
-/* ---- The call ---------------------------------------------------------------------------------------- */
+/* ---- The call ---- */
 
 static void write_rows(const struct job *job)
 {

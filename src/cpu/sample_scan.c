@@ -27,7 +27,7 @@ size_t syi_scan_groups(int64_t vocab)
     return (syi_scan_blocks(vocab) + GROUP - 1) / GROUP;
 }
 
-/* ---- Logits not above -inf --------------------------------------------------------------------------- */
+/* ---- Logits not above -inf ---- */
 
 static uint32_t pattern_minus_inf(sy_type type)
 {
@@ -112,7 +112,7 @@ SYI_HAS_BUFFER int64_t syi_scan_count(const struct syi_scan *s)
     return count;
 }
 
-/* ---- Maxima ------------------------------------------------------------------------------------------ */
+/* ---- Maxima ---- */
 
 static uint16_t order_of(uint16_t upper)
 {
@@ -335,7 +335,7 @@ uint64_t syi_scan_weigh_maxima(const struct syi_kernels *kernels, const struct s
     return sum;
 }
 
-/* ---- Floors of small rows ---------------------------------------------------------------------------- */
+/* ---- Floors of small rows ---- */
 
 enum { FOLD = 8 };
 
@@ -379,7 +379,7 @@ SYI_HAS_BUFFER uint16_t syi_scan_threshold_each(const struct syi_kernels *kernel
     return threshold == 0x8000u ? 0x7fffu : threshold;
 }
 
-/* ---- Tokens ------------------------------------------------------------------------------------------ */
+/* ---- Tokens ---- */
 
 /* Key of a number. */
 static inline uint32_t key_at(const unsigned char *x, size_t i, sy_type type)

@@ -2,7 +2,7 @@
  * sample_verify on the CPU: requests split over threads. A request's rows are sampled one after the other along the accepted
  * path, by the stages of sample, each as a call of one row; the rows beside the path are not read.
  */
-#include "base/drafts.h"
+#include "plan/drafts.h"
 #include "cpu/backend.h"
 #include "cpu/sample.h"
 
@@ -36,7 +36,7 @@ size_t syi_cpu_sample_verify_workspace(const sy_ctx *ctx, const union syi_plan *
     return syi_size_add(all.used, syi_size_mul((size_t)job.n_tasks, one.used));
 }
 
-/* ---- One row ----------------------------------------------------------------------------------------- */
+/* ---- One row ---- */
 
 static struct syi_column column_at(struct syi_column column, int64_t b)
 {
@@ -108,7 +108,7 @@ static int64_t pick(const struct job *job, const struct syi_sample_scratch *scra
     return r.token; /* -1: the row is empty */
 }
 
-/* ---- One request ------------------------------------------------------------------------------------- */
+/* ---- One request ---- */
 
 /* Of several equal drafts the lowest; 0: none. */
 static int64_t child_of(const struct syi_draft_rows *d, const struct syi_draft *of, int64_t cur,
@@ -204,7 +204,7 @@ static void walk_requests(void *data, int task)
         walk(job, task, &exp_table, b);
 }
 
-/* ---- The call ---------------------------------------------------------------------------------------- */
+/* ---- The call ---- */
 
 static sy_status check_contents(sy_ctx *ctx, const struct job *job)
 {

@@ -17,7 +17,7 @@ enum {
 /* exp(-28.5) * 2^40 < 1/2: below this all weights are 0. */
 #define NO_WEIGHT (-28.5f)
 
-/* ---- Weights by bit pattern -------------------------------------------------------------------------- */
+/* ---- Weights by bit pattern ---- */
 
 static float size_of(float value)
 {
@@ -145,7 +145,7 @@ static uint64_t look_up(const uint64_t *weight, const unsigned char *x, size_t n
     return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
 }
 
-/* ---- Strips ------------------------------------------------------------------------------------------ */
+/* ---- Strips ---- */
 
 size_t syi_weigh_strips(int64_t vocab)
 {
@@ -219,7 +219,7 @@ uint64_t syi_weigh(const struct syi_weigher *w)
     return sum + syi_weigh_extra_strips(w);
 }
 
-/* ---- Weight with a known error ----------------------------------------------------------------------- */
+/* ---- Weight with a known error ---- */
 
 /* From a sum of e and its relative error. A weight is rounded by at most 1/2. The weights of additional tokens are exact. */
 static struct syi_mass mass_about(const struct syi_weigher *w, double sum, double error)
@@ -372,7 +372,7 @@ struct syi_mass syi_weigh_about(const struct syi_weigher *w)
                                                    : weigh_by_sum(w);
 }
 
-/* ---- Draws ------------------------------------------------------------------------------------------- */
+/* ---- Draws ---- */
 
 /* The tokens of a row that can be drawn: their weights are in the table, or a mark where only the first few tokens of a
    value are kept. */

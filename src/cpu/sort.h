@@ -2,8 +2,7 @@
  * Sorting keys that come from the caller's data: the time depends on their number and width, not on their
  * values.
  */
-#ifndef SYI_CPU_SORT_H
-#define SYI_CPU_SORT_H
+#pragma once
 
 #include "base/base.h"
 
@@ -15,5 +14,3 @@ struct syi_keyed {
 /* By ascending key, equal keys in their old order. No key is above `most`. Returns `items` or `spare`, whichever holds
    the result; both have n entries, fewer than 2^32. */
 struct syi_keyed *syi_sort_keyed(struct syi_keyed *items, struct syi_keyed *spare, size_t n, uint64_t most);
-
-#endif

@@ -2,10 +2,9 @@
  * What libswitchyard and libswitchyard_cuda know of each other. The second is loaded when a context is created for a
  * CUDA device; it exports one function, syi_cuda_library. Both come from one build: `build` must be equal.
  */
-#ifndef SYC_CUDA_H
-#define SYC_CUDA_H
+#pragma once
 
-#include "base/plan.h"
+#include "plan/plan.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -106,6 +105,4 @@ sy_status syi_why(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
 
 #ifdef __cplusplus
 }
-#endif
-
 #endif

@@ -246,7 +246,7 @@ bool sy_comm_shares_device_memory(const sy_comm *comm)
     return shares && comm->sharing[SYI_ON_GPU].on;
 }
 
-/* ---- Memory for callers ------------------------------------------------------------------------------- */
+/* ---- Memory for callers ---- */
 
 /* The conditions in every process before memory of the comm changes; all processes then agree on the outcome. */
 static sy_status check_idle(sy_ctx *ctx, const sy_comm *comm)

@@ -7,7 +7,7 @@
 
 #include <stdio.h>
 
-/* ---- Completion --------------------------------------------------------------------------------------- */
+/* ---- Completion ---- */
 
 /* How the rows of a request move, for the trace. */
 static const char *way_of(const sy_request *r)
@@ -94,7 +94,7 @@ static sy_status reject_damaged(sy_request *r, int device)
     return SY_OK;
 }
 
-/* ---- Steps -------------------------------------------------------------------------------------------- */
+/* ---- Steps ---- */
 
 static bool older(const sy_request *a, const sy_request *b)
 {
@@ -234,7 +234,7 @@ void syi_exchange_count_bytes(sy_request *r)
     r->result.bytes = 2 * rows * row_bytes;
 }
 
-/* ---- In one process ----------------------------------------------------------------------------------- */
+/* ---- In one process ---- */
 
 static void run_local(sy_request *r)
 {
@@ -282,7 +282,7 @@ static void run_local(sy_request *r)
     syi_exchange_finish(r, SY_OK);
 }
 
-/* ---- Between processes -------------------------------------------------------------------------------- */
+/* ---- Between processes ---- */
 
 /* A combine, or a dispatch with a known routing, can make its lists before other processes answer. */
 static bool knows_choices(const sy_request *r)

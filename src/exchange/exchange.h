@@ -30,13 +30,12 @@
  * engine.c has the steps, request.c the calls, routing.c routings, exchange_rows.c lists and rows in shared memory, exchange_messages.c
  * rows in messages, exchange_tables.c the other outputs, exchange_counts.c sizes and rejections, exchange_gpu.c what a GPU runs.
  */
-#ifndef SYI_EXCHANGE_H
-#define SYI_EXCHANGE_H
+#pragma once
 
 #include "comm/comm.h"
 #include "cpu/all_to_all.h"
-#include "base/mesh_device.h"
-#include "base/plan.h"
+#include "plan/mesh_device.h"
+#include "plan/plan.h"
 
 /* The part of a call that is equal for all devices. */
 struct syi_exchange {
@@ -260,7 +259,7 @@ struct sy_request {
     struct syi_result result;
 };
 
-/* ---- The engine (engine.c) ---------------------------------------------------------------------------- */
+/* ---- The engine (engine.c) ---- */
 
 struct syi_call; /* ops/call.h */
 
@@ -303,7 +302,7 @@ const char *syi_call_name(uint8_t op); /* of enum syi_op_id or syi_comm_call */
 /* The sentence of a transport that failed, or of a process that did not answer in time. */
 sy_status syi_fail_transport(sy_ctx *ctx, const sy_comm *comm, sy_status status);
 
-/* ---- Requests (request.c) ----------------------------------------------------------------------------- */
+/* ---- Requests (request.c) ---- */
 
 /*
  * Every collective call takes a number and part in one agreement, also when it is rejected in this process: otherwise
@@ -326,7 +325,7 @@ sy_status syi_comm_alloc_device(sy_ctx *ctx, sy_comm *comm, size_t bytes, void *
 /* Waits until all requests have ended and no process reads our rows. */
 void syi_exchange_close(sy_comm *comm);
 
-/* ---- Routing (routing.c) ------------------------------------------------------------------------------ */
+/* ---- Routing (routing.c) ---- */
 
 /* Allocates the routing of this call and reads the mapping; or uses the given one. */
 sy_status syi_routing_begin(sy_request *r);
@@ -402,7 +401,7 @@ static inline bool syi_exchange_max_rows(const struct syi_exchange *x, int64_t n
     return syi_a2a_most_rows(n_tokens, x->n_slots, n_local, x->layout, x->align, rows);
 }
 
-/* ---- Counts (exchange_counts.c) ------------------------------------------------------------------------- */
+/* ---- Counts (exchange_counts.c) ---- */
 
 /* Tokens of a device and of its group, once headers have been exchanged. */
 int64_t syi_exchange_tokens_at(const sy_request *r, int device);
@@ -433,7 +432,7 @@ static inline bool syi_call_moves_rows(const sy_request *r)
     return r->op == SYI_ALL_TO_ALL_DISPATCH || r->op == SYI_ALL_TO_ALL_COMBINE;
 }
 
-/* ---- On a GPU (exchange_gpu.c) -------------------------------------------------------------------------- */
+/* ---- On a GPU (exchange_gpu.c) ---- */
 
 /* In one process. Whether it runs there: when the first device's arguments are checked, and with the routing when replicas are known. */
 bool syi_exchange_runs_on_gpu(const sy_request *r, const sy_routing *by);
@@ -462,7 +461,7 @@ void syi_exchange_fail_gpu(sy_request *r, sy_status status);
 /* Bytes that its trace reports, once the rows of its devices are known. */
 void syi_exchange_count_bytes(sy_request *r);
 
-/* ---- Rows (exchange_rows.c) --------------------------------------------------------------------------- */
+/* ---- Rows (exchange_rows.c) ---- */
 
 /* All scratch, so that nothing is allocated later. */
 sy_status syi_exchange_reserve(sy_request *r);
@@ -507,7 +506,7 @@ int64_t syi_exchange_pick_sends(sy_request *r, int64_t *starts);
 /* Rows of a list for the positions before p: this process sends none to itself. */
 int64_t syi_exchange_rows_before(const sy_request *r, const struct syi_a2a_lists *lists, int p);
 
-/* ---- Messages (exchange_messages.c) --------------------------------------------------------------------- */
+/* ---- Messages (exchange_messages.c) ---- */
 
 /* Rows on a GPU: queues what packs them. Failures of these three and of _unpack are the GPU's. */
 sy_status syi_exchange_pack(sy_request *r);
@@ -523,5 +522,3 @@ sy_status syi_exchange_load_choices(sy_request *r);
 sy_status syi_exchange_post(sy_request *r);
 /* They have arrived: moves them to their places. */
 sy_status syi_exchange_unpack(sy_request *r);
-
-#endif

@@ -1,5 +1,5 @@
 /*
- * Exchanges of tensors on a GPU that its kernels execute (base/mesh_device.h): of a mesh inside one process the whole call, in the order of
+ * Exchanges of tensors on a GPU that its kernels execute (plan/mesh_device.h): of a mesh inside one process the whole call, in the order of
  * the context's stream; between processes that map each other's memory all but the agreement.
  */
 #include "exchange/exchange.h"
@@ -246,7 +246,7 @@ void syi_exchange_run_on_gpu(sy_request *r)
         poll_mark(r, true);
 }
 
-/* ---- Between processes -------------------------------------------------------------------------------- */
+/* ---- Between processes ---- */
 
 /* Of one group, so that all processes see whether rows fit. A combine has a routing; where its rows are copied for
    others, they are copied whole, of which PADDED has too many. */

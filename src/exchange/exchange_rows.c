@@ -5,7 +5,7 @@
 #include "exchange/exchange.h"
 #include "cpu/pool.h"
 
-/* ---- Scratch ------------------------------------------------------------------------------------------ */
+/* ---- Scratch ---- */
 
 static int64_t smaller(int64_t a, int64_t b)
 {
@@ -307,7 +307,7 @@ sy_status syi_exchange_reserve(sy_request *r)
     return syi_exchange_encodes(&r->x) && !comm->local ? syi_exchange_encode(r) : SY_OK;
 }
 
-/* ---- Lists -------------------------------------------------------------------------------------------- */
+/* ---- Lists ---- */
 
 /* Picks of the devices of this process, some to each task. */
 struct listing {
@@ -403,7 +403,7 @@ int64_t syi_exchange_rows_before(const sy_request *r, const struct syi_a2a_lists
     return lists->first[p] - (p > own ? lists->first[own + 1] - lists->first[own] : 0);
 }
 
-/* ---- Rows others read --------------------------------------------------------------------------------- */
+/* ---- Rows others read ---- */
 
 unsigned char *syi_exchange_slot(const sy_request *r, int device, const struct syi_header *h)
 {
@@ -547,7 +547,7 @@ int syi_exchange_damaged(const sy_request *r)
     return -1;
 }
 
-/* ---- Moving them -------------------------------------------------------------------------------------- */
+/* ---- Moving them ---- */
 
 struct syi_rows *syi_exchange_sources_of(const sy_request *r, const struct syi_a2a_shard *shard, int plane)
 {

@@ -120,7 +120,7 @@ static sy_status fail_captured(sy_ctx *ctx)
                     "has a request whose context's stream is being captured, want the end of the capture");
 }
 
-/* ---- Calls -------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 sy_status syi_call_begin(sy_ctx **ctx, sy_comm *comm, const char *name)
 {

@@ -4,7 +4,7 @@
  */
 #include "kernels/avx2.h"
 
-/* ---- Copies ------------------------------------------------------------------------------------------ */
+/* ---- Copies ---- */
 
 /* Stores are in ascending order: only then does a core combine and stream whole lines. */
 #define KEEP_ORDER() __asm__ volatile("" : : : "memory")
@@ -60,7 +60,7 @@ static void copy_rows(void *const *dst, const void *const *src, size_t n, size_t
     syi_copy_groups(dst, src, n, bytes, copy_abreast);
 }
 
-/* ---- Scaling ----------------------------------------------------------------------------------------- */
+/* ---- Scaling ---- */
 
 SYI_INLINE void scale(char *y, const char *x, float w, size_t n, const enum syi_float type)
 {
@@ -74,7 +74,7 @@ SYI_INLINE void scale(char *y, const char *x, float w, size_t n, const enum syi_
 
 SYI_EACH_FLOAT(SYI_DEFINE_SCALE)
 
-/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
+/* ---- Sums of rows and dot products ---- */
 
 enum { STRIP = 32 }; /* columns whose sums are in registers during the loop over rows */
 
@@ -180,7 +180,7 @@ SYI_INLINE void add_dots(float *sum, const char *a, const char *const *rows, siz
 
 SYI_EACH_FLOAT(SYI_DEFINE_DOT_ROWS)
 
-/* ---- Positions --------------------------------------------------------------------------------------- */
+/* ---- Positions ---- */
 
 static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
 {
@@ -196,7 +196,7 @@ static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
     return found;
 }
 
-/* ---- Keys -------------------------------------------------------------------------------------------- */
+/* ---- Keys ---- */
 
 struct key_lanes {
     __m256i max, nan, inf;
@@ -245,7 +245,7 @@ SYI_INLINE void keys(uint32_t *key, const char *x, size_t n, struct syi_key_stat
 
 SYI_EACH_FLOAT(SYI_DEFINE_KEYS)
 
-/* ---- exp --------------------------------------------------------------------------------------------- */
+/* ---- exp ---- */
 
 /* Step for step syi_exp. */
 static __m256 exp_avx2(__m256 t)
@@ -410,7 +410,7 @@ static uint64_t weigh_e(const float *e, size_t n, float least)
     return fold_weights(_mm256_add_epi64(low, high), i) + syi_kernels_scalar.weigh_e(e + i, n - i, least);
 }
 
-/* ---- Order of raw logits ----------------------------------------------------------------------------- */
+/* ---- Order of raw logits ---- */
 
 /* The largest order, given all orders inverted: the instruction set has only this horizontal minimum. */
 static uint16_t best_of(__m128i inverted)

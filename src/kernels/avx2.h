@@ -1,8 +1,7 @@
 /*
  * Words of AVX2 for avx2.c and avx2_codes.c: eight elements of a row as f32.
  */
-#ifndef SYI_AVX2_H
-#define SYI_AVX2_H
+#pragma once
 
 #include "kernels/typed.h"
 
@@ -54,5 +53,3 @@ SYI_INLINE __m256 canonical(__m256 v)
 {
     return _mm256_blendv_ps(v, constant(0x7fc00000u), _mm256_cmp_ps(v, v, _CMP_UNORD_Q));
 }
-
-#endif

@@ -15,7 +15,7 @@ static __mmask64 first_64(size_t left)
     return left < 64 ? (UINT64_C(1) << left) - 1 : ~UINT64_C(0);
 }
 
-/* ---- Copies ------------------------------------------------------------------------------------------ */
+/* ---- Copies ---- */
 
 /* Stores are in ascending order: only then does a core combine and stream whole lines. */
 #define KEEP_ORDER() __asm__ volatile("" : : : "memory")
@@ -72,7 +72,7 @@ static void copy_rows(void *const *dst, const void *const *src, size_t n, size_t
     syi_copy_groups(dst, src, n, bytes, copy_abreast);
 }
 
-/* ---- Scaling ----------------------------------------------------------------------------------------- */
+/* ---- Scaling ---- */
 
 SYI_INLINE void scale(char *y, const char *x, float w, size_t n, const enum syi_float type)
 {
@@ -90,7 +90,7 @@ SYI_INLINE void scale(char *y, const char *x, float w, size_t n, const enum syi_
 
 SYI_EACH_FLOAT(SYI_DEFINE_SCALE)
 
-/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
+/* ---- Sums of rows and dot products ---- */
 
 enum { STRIP = 64 }; /* columns whose sums are in registers during the loop over rows */
 
@@ -171,7 +171,7 @@ SYI_INLINE void add_dots(float *sum, const char *a, const char *const *rows, siz
 
 SYI_EACH_FLOAT(SYI_DEFINE_DOT_ROWS)
 
-/* ---- Positions --------------------------------------------------------------------------------------- */
+/* ---- Positions ---- */
 
 static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
 {
@@ -191,7 +191,7 @@ static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
     return syi_push_bits(pos, found, _mm512_test_epi8_mask(v, v), i);
 }
 
-/* ---- Keys -------------------------------------------------------------------------------------------- */
+/* ---- Keys ---- */
 
 struct key_lanes {
     __m512i max;
@@ -240,7 +240,7 @@ SYI_INLINE void keys(uint32_t *key, const char *x, size_t n, struct syi_key_stat
 
 SYI_EACH_FLOAT(SYI_DEFINE_KEYS)
 
-/* ---- exp --------------------------------------------------------------------------------------------- */
+/* ---- exp ---- */
 
 /* Step for step syi_exp. */
 static __m512 exp_avx512(__m512 t)
@@ -379,7 +379,7 @@ static uint64_t weigh_e(const float *e, size_t n, float least)
     return (uint64_t)_mm512_reduce_add_epi64(sum);
 }
 
-/* ---- Order of raw logits ----------------------------------------------------------------------------- */
+/* ---- Order of raw logits ---- */
 
 /* The largest order, given all orders inverted: the instruction set has only this horizontal minimum. */
 static uint16_t best_of(__m128i inverted)

@@ -1,8 +1,7 @@
 /*
  * Words of AVX-512 for avx512.c and avx512_codes.c: sixteen elements of a row as f32. A masked-off lane is neither read nor written.
  */
-#ifndef SYI_AVX512_H
-#define SYI_AVX512_H
+#pragma once
 
 #include "kernels/typed.h"
 
@@ -58,5 +57,3 @@ SYI_INLINE __m512 canonical(__m512 v)
 {
     return _mm512_mask_mov_ps(v, _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q), constant(0x7fc00000u));
 }
-
-#endif

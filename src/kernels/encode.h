@@ -3,8 +3,7 @@
  * own instructions: they are integer operations, a product or a quotient, and an addition that rounds, so that all
  * tables give the same bits. Numbers are finite: of another group the codes are not defined, and codes.h makes them.
  */
-#ifndef SYI_ENCODE_H
-#define SYI_ENCODE_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -241,5 +240,3 @@ SYI_INLINE void syi_amax_groups(uint32_t *most, const char *x, size_t group, siz
                  {over_e5m2_f32, over_e5m2_f16, over_e5m2_bf16}, \
                  {over_i8_f32, over_i8_f16, over_i8_bf16}}, \
     };
-
-#endif

@@ -14,11 +14,10 @@
  * Terms: an entry is a member of the table; a key is a logit as u32 in its order, an order the 16 bits by which block_max compares; a block is SYI_BLOCK elements; a lane is one of the SYI_DOT_LANES sums of a dot product, folded by halves. Row data is passed as
  * void because it has no alignment; keys, positions and exponentials are scratch of our own.
  */
-#ifndef SYI_KERNELS_H
-#define SYI_KERNELS_H
+#pragma once
 
-#include "base/codes.h"
-#include "base/sample_math.h"
+#include "plan/codes.h"
+#include "plan/sample_math.h"
 
 #define SYI_INLINE static inline __attribute__((always_inline))
 
@@ -227,5 +226,3 @@ const struct syi_kernels *syi_kernels_at(int i);
 /* The table of that name, or the best for NULL; NULL when this CPU cannot run it or, with *known
    false, when there is no such table. */
 const struct syi_kernels *syi_kernels_named(const char *name, bool *known);
-
-#endif

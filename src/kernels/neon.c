@@ -4,7 +4,7 @@
  */
 #include "kernels/neon.h"
 
-/* ---- Copies ------------------------------------------------------------------------------------------ */
+/* ---- Copies ---- */
 
 SYI_INLINE void fan(void *const *dst, const size_t n, const char *src, size_t bytes)
 {
@@ -70,7 +70,7 @@ static void copy_rows(void *const *dst, const void *const *src, size_t n, size_t
     syi_copy_groups(dst, src, n, bytes, copy_abreast);
 }
 
-/* ---- Scaling ----------------------------------------------------------------------------------------- */
+/* ---- Scaling ---- */
 
 /* A NaN product is the canonical one: syi_fp_enter has enabled default NaNs. */
 static uint8x16_t times_f32(uint8x16_t x, float w)
@@ -129,7 +129,7 @@ SYI_INLINE void scale(uint8_t *dst, const uint8_t *src, float w, size_t n, const
 
 SYI_EACH_FLOAT(SYI_DEFINE_SCALE)
 
-/* ---- Positions --------------------------------------------------------------------------------------- */
+/* ---- Positions ---- */
 
 /* Always writes four positions at a time: the number of set bytes of 64 is hard to predict, the number of fours mostly
    is not. Positions past the last are overwritten, or are past the result. */
@@ -167,7 +167,7 @@ static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
     return syi_push_bits(pos, found, nonzero_64(rest), i);
 }
 
-/* ---- Keys -------------------------------------------------------------------------------------------- */
+/* ---- Keys ---- */
 
 static float32x4_t constant(uint32_t bits)
 {
@@ -236,7 +236,7 @@ SYI_INLINE void keys(uint32_t *key, const uint8_t *x, size_t n, struct syi_key_s
 
 SYI_EACH_FLOAT(SYI_DEFINE_KEYS)
 
-/* ---- exp --------------------------------------------------------------------------------------------- */
+/* ---- exp ---- */
 
 /* Step for step syi_exp. */
 static float32x4_t exp_neon(float32x4_t t)

@@ -2,8 +2,7 @@
  * Shared by the NEON files. Both tables are in neon.c; neon_rows.c has their sums of rows and dot products,
  * neon_scan.c the scan over raw logits, and neon_bf16.c the functions that are built with their own flags.
  */
-#ifndef SYI_NEON_H
-#define SYI_NEON_H
+#pragma once
 
 #include "kernels/typed.h"
 
@@ -296,5 +295,3 @@ void syi_block_max_32_neon(uint16_t *max, uint16_t *low, const void *x, size_t n
 size_t syi_count_ge_u16_neon(const uint16_t *v, size_t n, uint16_t threshold);
 uint64_t syi_reach_16_neon(const void *x, uint16_t threshold);
 uint64_t syi_reach_32_neon(const void *x, uint16_t threshold);
-
-#endif

@@ -45,7 +45,7 @@ void syi_scale_bf16_neon_bf16(void *dst, const void *src, float w, size_t n)
     syi_kernels_scalar.scale[SYI_FLOAT_BF16]((char *)dst + done, (const char *)src + done, w, n - done / 2);
 }
 
-/* ---- Sums of rows ------------------------------------------------------------------------------------ */
+/* ---- Sums of rows ---- */
 
 /*
  * Where every product is exact, rounding it changes nothing, and a fused widening multiply-add gives the bits of
@@ -145,7 +145,7 @@ void syi_sum_rows_bf16_neon_bf16(void *dst, const void *const *rows, const float
         (are_moderate_bf16(w, n_rows) ? sum_exact_bf16 : sum_bf16)(dst, rows, w, n_rows, n);
 }
 
-/* ---- Dot products ------------------------------------------------------------------------------------ */
+/* ---- Dot products ---- */
 
 /* Products of f16 are exact, see above. Those of bf16 are not when they are tiny or too large. */
 static struct lanes add_16_f16(struct lanes sum, const uint8_t *x, const uint8_t *y)

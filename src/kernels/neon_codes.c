@@ -5,7 +5,7 @@
 
 SYI_DEFINE_DECODERS(neon, decode_groups)
 
-/* ---- Numbers to codes of e4m3 ------------------------------------------------------------------------ */
+/* ---- Numbers to codes of e4m3 ---- */
 
 /* The bytes with the signs of sixteen numbers. */
 SYI_INLINE uint8x16_t signs_of(const char *x, const enum syi_float type)
@@ -157,7 +157,7 @@ SYI_INLINE void encode_groups(uint8_t *codes, const char *x, const float *by, si
                          divide, encode_e4m3);
 }
 
-/* ---- Largest magnitudes ---------------------------------------------------------------------------- */
+/* ---- Largest magnitudes ---- */
 
 SYI_INLINE uint8x16_t larger(uint8x16_t p, uint8x16_t q, const enum syi_float type)
 {

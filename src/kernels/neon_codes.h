@@ -3,8 +3,7 @@
  * next, so that few steps wait in the queues of the core for the one before. NaN products are the canonical one: syi_fp_enter
  * has enabled default NaNs.
  */
-#ifndef SYI_NEON_CODES_H
-#define SYI_NEON_CODES_H
+#pragma once
 
 #include "kernels/encode.h"
 #include "kernels/neon.h"
@@ -172,5 +171,3 @@ SYI_INLINE void decode_groups(uint8_t *y, const int8_t *codes, const float *w, s
             syi_decode_scalar[code][type](to + i * bytes, from + i, w + g, group - i, 1);
     }
 }
-
-#endif

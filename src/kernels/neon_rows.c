@@ -13,7 +13,7 @@ static float32x4_t words_at(const uint8_t *x, size_t i)
     return vreinterpretq_f32_u8(vld1q_u8(x + i * 4));
 }
 
-/* ---- Sums of rows ------------------------------------------------------------------------------------ */
+/* ---- Sums of rows ---- */
 
 static void add_8_f32(float32x4_t *low, float32x4_t *high, const uint8_t *x, const float *w, size_t j)
 {
@@ -44,7 +44,7 @@ SUM_ROWS(, syi_sum_rows_f32_neon, 4, add_8_f32, put_8_f32)
 SUM_ROWS(, syi_sum_rows_f16_neon, 2, add_8_f16, put_8_f16)
 SUM_ROWS(, syi_sum_rows_bf16_neon, 2, add_8_bf16, round_8_bf16)
 
-/* ---- Dot products ------------------------------------------------------------------------------------ */
+/* ---- Dot products ---- */
 
 static struct lanes plus_products(struct lanes sum, struct lanes x, struct lanes y)
 {

@@ -84,7 +84,7 @@ SYI_INLINE void scale(void *y, const void *x, float w, size_t n, const enum syi_
 
 SYI_EACH_FLOAT(SYI_DEFINE_SCALE)
 
-/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
+/* ---- Sums of rows and dot products ---- */
 
 /* A weight of one does not change x, so that rows without weights need no separate path. */
 SYI_INLINE void sum_rows(void *y, const void *const *rows, const float *w, size_t n_rows, size_t n,
@@ -113,7 +113,7 @@ SYI_INLINE void add_dots(float *sum, const char *a, const char *const *rows, siz
 
 SYI_EACH_FLOAT(SYI_DEFINE_DOT_ROWS)
 
-/* ---- Positions --------------------------------------------------------------------------------------- */
+/* ---- Positions ---- */
 
 static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
 {
@@ -125,7 +125,7 @@ static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
     return found;
 }
 
-/* ---- Keys -------------------------------------------------------------------------------------------- */
+/* ---- Keys ---- */
 
 SYI_INLINE void keys(uint32_t *key, const void *x, size_t n, struct syi_key_stats *stats,
                      const enum syi_float type)
@@ -140,7 +140,7 @@ SYI_INLINE void keys(uint32_t *key, const void *x, size_t n, struct syi_key_stat
 
 SYI_EACH_FLOAT(SYI_DEFINE_KEYS)
 
-/* ---- exp --------------------------------------------------------------------------------------------- */
+/* ---- exp ---- */
 
 static void exp_keys(float *e, const uint32_t *key, size_t n, float m, float inv_t)
 {
@@ -148,7 +148,7 @@ static void exp_keys(float *e, const uint32_t *key, size_t n, float m, float inv
         e[i] = syi_exp((syi_key_value(key[i]) - m) * inv_t);
 }
 
-/* ---- Weights ----------------------------------------------------------------------------------------- */
+/* ---- Weights ---- */
 
 static uint64_t weigh_f32(const void *x, size_t n, float m, float inv_t)
 {
@@ -168,7 +168,7 @@ SYI_INLINE double sum_exp(const void *x, size_t n, float m, float inv_t, const e
 
 SYI_EACH_FLOAT(SYI_DEFINE_SUM_EXP)
 
-/* ---- Rows of e ----------------------------------------------------------------------------------------- */
+/* ---- Rows of e ---- */
 
 SYI_INLINE double exp_row(float *e, const void *x, size_t n, float m, float inv_t, const enum syi_float type)
 {
@@ -200,7 +200,7 @@ static uint64_t weigh_e(const float *e, size_t n, float least)
     return sum;
 }
 
-/* ---- Order of raw logits ----------------------------------------------------------------------------- */
+/* ---- Order of raw logits ---- */
 
 static uint16_t order_of(uint16_t bits)
 {

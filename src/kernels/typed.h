@@ -7,8 +7,7 @@
  *     SYI_EACH_FLOAT(SYI_DEFINE_SCALE)     -> scale_f32, scale_f16, scale_bf16
  *     .scale = SYI_FLOATS(scale)           -> the entry of the table
  */
-#ifndef SYI_TYPED_H
-#define SYI_TYPED_H
+#pragma once
 
 #include "kernels/kernels.h"
 
@@ -123,5 +122,3 @@ SYI_INLINE size_t syi_split_rest(int32_t *pos, size_t found, const float *e, siz
     *sum = before + rest;
     return found + more;
 }
-
-#endif

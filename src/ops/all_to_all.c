@@ -4,7 +4,7 @@
  */
 #include "ops/all_to_all.h"
 
-/* ---- Shapes ------------------------------------------------------------------------------------------- */
+/* ---- Shapes ---- */
 
 sy_status syi_a2a_check_rank(struct syi_call *call, int i, int full, int shorter)
 {
@@ -127,7 +127,7 @@ sy_status syi_a2a_check_layout_rows(struct syi_call *call, const struct syi_exch
                          (long long)(fixed ? x->expert_rows : x->align), (long long)x->n_experts);
 }
 
-/* ---- Options ------------------------------------------------------------------------------------------ */
+/* ---- Options ---- */
 
 static sy_status check_axis(struct syi_call *call, sy_axis axis)
 {
@@ -192,7 +192,7 @@ sy_status syi_a2a_check_options(struct syi_call *call, const sy_comm *comm, cons
                : syi_a2a_check_rows(call, "expert_mapping", x->n_experts, comm->n_devices, &pairs);
 }
 
-/* ---- Routing given by the caller ---------------------------------------------------------------------- */
+/* ---- Routing given by the caller ---- */
 
 sy_status syi_a2a_check_routing_comm(struct syi_call *call, const sy_comm *comm, const sy_routing *routing)
 {
@@ -251,7 +251,7 @@ void syi_a2a_take_routing(struct syi_exchange *x, const sy_routing *routing)
     x->rule = of->rule;
 }
 
-/* ---- Devices of one process --------------------------------------------------------------------------- */
+/* ---- Devices of one process ---- */
 
 /* Remembers where a device's tensors lie; the mapping belongs to all of them. */
 static int spans_of(const struct syi_call *call, struct syi_a2a_span *span)

@@ -1,8 +1,7 @@
 /*
  * What the checks of all_to_all_dispatch and all_to_all_combine have in common.
  */
-#ifndef SYI_OPS_ALL_TO_ALL_H
-#define SYI_OPS_ALL_TO_ALL_H
+#pragma once
 
 #include "exchange/exchange.h"
 #include "ops/call.h"
@@ -84,7 +83,7 @@ SYI_MESH_OPERATORS(SYI_DECLARE)
                .help = "which hosts of an expert serve a choice: all, or one"), \
         SYI_SCALAR(node_size, I64, .help = "replica local: positions of a node; 0: nodes do not matter")
 
-/* ---- Steps of a check --------------------------------------------------------------------------------- */
+/* ---- Steps of a check ---- */
 
 /* The rank of tensor i is one of two. */
 sy_status syi_a2a_check_rank(struct syi_call *call, int i, int full, int shorter);
@@ -122,5 +121,3 @@ sy_status syi_a2a_check_rows(struct syi_call *call, const char *argument, int64_
 /* OVERFLOW where the layout could need more than 2^31-1 rows on one device; *rows: the most it could need. */
 sy_status syi_a2a_check_layout_rows(struct syi_call *call, const struct syi_exchange *x, int64_t group_tokens,
                                     int64_t *rows);
-
-#endif

@@ -1,7 +1,7 @@
 /*
  * all_to_all_dispatch: check and plan.
  */
-#include "base/load.h"
+#include "plan/load.h"
 #include "ops/all_to_all.h"
 #include "ops/row_codes.h"
 
@@ -268,7 +268,7 @@ static sy_status check_outputs(struct syi_call *call, const struct syi_exchange 
     return check_extras(call, x, known);
 }
 
-/* ---- For sy_infer_mesh -------------------------------------------------------------------------------- */
+/* ---- For sy_infer_mesh ---- */
 
 /* In one process: of all devices of the group, of which later ones are not validated yet. */
 static int64_t tokens_here(const struct syi_call *call, const sy_comm *comm, const struct syi_exchange *x,

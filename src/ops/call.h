@@ -3,10 +3,9 @@
  * tensors and one check function; everything operators have in common, the order of checks above all, is
  * written once here.
  */
-#ifndef SYI_OPS_CALL_H
-#define SYI_OPS_CALL_H
+#pragma once
 
-#include "base/plan.h"
+#include "plan/plan.h"
 
 enum { SYI_MAX_RANK = 16, SYI_FEW_PLANES = 4 };
 
@@ -219,12 +218,12 @@ sy_status syi_take_scratch(struct syi_call *call);
 /* Makes the sentence and the fault of contents that a backend rejected (faults.c); returns the status. */
 sy_status syi_describe_found(sy_ctx *ctx, const sy_op_info *op, sy_status status);
 
-/* ---- Backends (backends.c) ---------------------------------------------------------------------------- */
+/* ---- Backends (backends.c) ---- */
 
 /* The one for tensors in ordinary memory, and for calls without tensors. */
 extern const struct syi_backend *const syi_host_backend;
 
-/* ---- A context's CUDA device (device.c) --------------------------------------------------------------- */
+/* ---- A context's CUDA device (device.c) ---- */
 
 sy_status syi_device_open(sy_ctx *ctx, const sy_ctx_options *o, char *sentence, size_t bytes);
 void syi_device_close(sy_ctx *ctx);
@@ -245,7 +244,7 @@ sy_status syi_device_wait(sy_ctx *ctx);
 /* Chooses the first of n backends that accepts the call's first tensor; it must accept all the others beside it. */
 sy_status syi_choose_backend(struct syi_call *call, const struct syi_backend *const *backends, int n);
 
-/* ---- Sentences of checks (check.c) -------------------------------------------------------------------- */
+/* ---- Sentences of checks (check.c) ---- */
 
 static inline const char *syi_name(const struct syi_call *call, int i)
 {
@@ -260,7 +259,7 @@ sy_status syi_fail_code(struct syi_call *call, sy_status status, sy_fault_code c
                         int64_t value, int64_t limit, const char *text);
 sy_status syi_fail_rank(struct syi_call *call, int i, int want);
 
-/* ---- Entry points ------------------------------------------------------------------------------------- */
+/* ---- Entry points ---- */
 
 /* The entry points every operator has. */
 sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes);
@@ -274,7 +273,7 @@ sy_status syi_answer(sy_ctx *ctx, const sy_query *answer, sy_query *query, size_
 sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
                     sy_query *query, sy_shape *shapes);
 
-/* ---- Steps of a check, in the order an operator calls them (check.c) --------------------------------- */
+/* ---- Steps of a check, in the order an operator calls them (check.c) ---- */
 
 /* A step for every plane; afterwards the call has its own tensors again. */
 sy_status syi_for_every_plane(struct syi_call *call, sy_status (*step)(struct syi_call *call, void *data),
@@ -342,7 +341,7 @@ sy_status syi_check_workspace(struct syi_call *call);
 /* No byte of one tensor is a byte of the other. Never true of tensors that share one. */
 bool syi_tensors_apart(const DLTensor *a, const DLTensor *b);
 
-/* ---- The description, executed (rules.c) --------------------------------------------------------------- */
+/* ---- The description, executed (rules.c) ---- */
 
 /* All checks of an operator, in the documented order, and its plan. */
 sy_status syi_check_described(struct syi_call *call);
@@ -358,7 +357,7 @@ sy_status syi_check_some_output(struct syi_call *call); /* for a `given` step */
 void syi_bind(struct syi_call *call, char letter, int64_t n);
 int64_t syi_bound(const struct syi_call *call, char letter);
 
-/* ---- The permute family (moe_rows.c) ------------------------------------------------------------------ */
+/* ---- The permute family (moe_rows.c) ---- */
 
 /* Row, token and expert numbers are int32: `argument` means `value` many of `what`. */
 sy_status syi_check_count(struct syi_call *call, const char *argument, const char *what, int64_t value);
@@ -379,7 +378,7 @@ sy_status syi_check_output(struct syi_call *call, const char *argument, int64_t 
 /* Bytes such an operator moves: both sides of the rows, indices, map and weights. */
 uint64_t syi_moe_rows_bytes(const struct syi_moe_rows_plan *plan);
 
-/* ---- Views for the plan, after the checks ------------------------------------------------------------ */
+/* ---- Views for the plan, after the checks ---- */
 
 /* Fills the args of a plan, its columns (parameters per row), its other tensors, and the facts that follow these, which are the
    extents of so many letters; returns it. */
@@ -404,5 +403,3 @@ uint64_t syi_tensor_bytes(const struct syi_call *call); /* elements of all tenso
 sy_type syi_type_at(const struct syi_call *call, int i);
 int64_t syi_stride(const DLTensor *t,
                    int dim); /* in elements; that of a compact tensor when strides is NULL */
-
-#endif

@@ -2,12 +2,12 @@
  * The checks operators share. Each step walks the operator's tensor table, so every operator validates in the
  * same order and says the same thing in the same words.
  */
-#include "base/load.h"
+#include "plan/load.h"
 #include "ops/call.h"
 
 #include <stdio.h>
 
-/* ---- Text of shapes and types ------------------------------------------------------------------------ */
+/* ---- Text of shapes and types ---- */
 
 struct text {
     char s[160];
@@ -52,7 +52,7 @@ static struct text types_text(const struct syi_call *call, const sy_field_info *
     return text;
 }
 
-/* ---- Sentences ---------------------------------------------------------------------------------------- */
+/* ---- Sentences ---- */
 
 sy_status syi_fail_code(struct syi_call *call, sy_status status, sy_fault_code code, const char *argument,
                         int64_t value, int64_t limit, const char *text)
@@ -73,7 +73,7 @@ sy_status syi_fail_value(struct syi_call *call, sy_status status, const char *ar
     return syi_fail_code(call, status, SY_FAULT_NONE, argument, value, limit, text);
 }
 
-/* ---- Turns ------------------------------------------------------------------------------------------- */
+/* ---- Turns ---- */
 
 void syi_take_plane(struct syi_call *call, int64_t plane)
 {
@@ -102,7 +102,7 @@ const DLTensor *syi_tensor_of_plane(const struct syi_call *call, int i)
     return differs ? call->tensor[i] : NULL;
 }
 
-/* ---- Null, dtype, rank ------------------------------------------------------------------------------- */
+/* ---- Null, dtype, rank ---- */
 
 /* Shape and strides have as many entries as the rule allows. Until it is known, none of them is read. */
 static bool rank_fits(const sy_field_info *rule, const DLTensor *t)
@@ -297,7 +297,7 @@ sy_status syi_check_tensors(struct syi_call *call, bool untouched)
     return syi_for_every_plane(call, check_rank, NULL);
 }
 
-/* ---- Shapes and values ------------------------------------------------------------------------------- */
+/* ---- Shapes and values ---- */
 
 /* The type of an output that nothing in the call decides. */
 static DLDataType default_type(const sy_field_info *field)
@@ -424,7 +424,7 @@ sy_status syi_check_enum(struct syi_call *call, const char *field, int value)
     return syi_check_word(call, i, value);
 }
 
-/* ---- Overflow, stride, device, alias ----------------------------------------------------------------- */
+/* ---- Overflow, stride, device, alias ---- */
 
 int64_t syi_stride(const DLTensor *t, int dim)
 {
@@ -611,7 +611,7 @@ sy_status syi_check_strides(struct syi_call *call)
     return syi_for_every_plane(call, check_strides, NULL);
 }
 
-/* ---- Views ------------------------------------------------------------------------------------------- */
+/* ---- Views ---- */
 
 int64_t syi_extent(const struct syi_call *call, int i, int dim)
 {

@@ -173,7 +173,7 @@ sy_status sy_comm_alloc_device(sy_ctx *ctx, sy_comm *comm, size_t bytes, void **
     return syi_comm_alloc_device(ctx, comm, bytes, data, backend != NULL ? backend->memory : NULL);
 }
 
-/* ---- Graphs --------------------------------------------------------------------------------------------- */
+/* ---- Graphs ---- */
 
 sy_status syi_own_stream(sy_ctx *ctx)
 {

@@ -3,7 +3,7 @@
  */
 #include "ops/kv.h"
 
-/* ---- The caches of a call ---------------------------------------------------------------------------- */
+/* ---- The caches of a call ---- */
 
 /* Where the dimensions of a cache stand. Blocks come first, unless it is flat. */
 struct dims {
@@ -36,7 +36,7 @@ int64_t syi_kv_rows_of_block(const struct syi_call *call, const DLTensor *cache,
     return dims.rows == 0 ? 0 : cache->shape[dims.rows];
 }
 
-/* ---- Structs that grow ------------------------------------------------------------------------------- */
+/* ---- Structs that grow ---- */
 
 enum { MOST_BYTES = 4096 }; /* of a struct: more is memory that was never set */
 
@@ -103,7 +103,7 @@ sy_status syi_kv_take_more(struct syi_call *call, struct syi_kv_more more)
     return SY_OK;
 }
 
-/* ---- The tensors of a plane -------------------------------------------------------------------------- */
+/* ---- The tensors of a plane ---- */
 
 static sy_kv_plane own_plane(const struct syi_call *call)
 {
@@ -443,7 +443,7 @@ sy_status syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subje
     return syi_for_every_plane(call, view_plane, subject);
 }
 
-/* ---- Where blocks are -------------------------------------------------------------------------------- */
+/* ---- Where blocks are ---- */
 
 static const DLTensor *tensor_at(const struct syi_call *call, int i)
 {
@@ -533,7 +533,7 @@ void syi_kv_view_table(const struct syi_call *call, const struct syi_kv_table_ru
     table->last_page_len = syi_column_of(call, rules->last_page_len);
 }
 
-/* ---- Positions --------------------------------------------------------------------------------------- */
+/* ---- Positions ---- */
 
 sy_status syi_kv_check_pages(struct syi_call *call, const struct syi_kv_page_rules *rules)
 {
@@ -585,7 +585,7 @@ void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rul
     pages->pad = pad;
 }
 
-/* ---- Slots as numbers -------------------------------------------------------------------------------- */
+/* ---- Slots as numbers ---- */
 
 /* Slots that int32 can name. */
 static const int64_t narrow_slots = (int64_t)INT32_MAX + 1;

@@ -2,8 +2,7 @@
  * What the operators on paged KV caches validate alike: the shape and strides of a cache, the rows that go with it, and
  * the tensors that say which tokens are meant. Steps in the order an operator calls them.
  */
-#ifndef SYI_OPS_KV_H
-#define SYI_OPS_KV_H
+#pragma once
 
 #include "ops/call.h"
 
@@ -27,7 +26,7 @@
         SYI_SCALAR(format, FORMAT, .words = SYI_KV_FORMATS, \
                    .help = "how rows are packed; e4m3, e5m2, int8, nvfp4 use scale")
 
-/* ---- Formats of rows, of caches and others ----------------------------------------------------------- */
+/* ---- Formats of rows, of caches and others ---- */
 
 /* The caller's struct can be read. */
 sy_status syi_check_format_bytes(struct syi_call *call, const char *name, const sy_kv_format *given);
@@ -60,7 +59,7 @@ static inline bool syi_kv_product(const DLTensor *t, int first, int end, int64_t
     return true;
 }
 
-/* ---- The caches of a call: [rows,D] flat, [blocks,S,D...], or [blocks,H,S,D...] ---------------------- */
+/* ---- The caches of a call: [rows,D] flat, [blocks,S,D...], or [blocks,H,S,D...] ---- */
 
 /* The fields of an argument struct that hold further planes. */
 struct syi_kv_more {
@@ -123,7 +122,7 @@ sy_status syi_kv_check_strides(struct syi_call *call, struct syi_kv_subject *sub
 /* Fills the views, after all checks: the last step, because planes may need scratch memory. A query has none. */
 sy_status syi_kv_view_planes(struct syi_call *call, struct syi_kv_subject *subject);
 
-/* ---- Packed rows, for those steps (kv_format.c) ------------------------------------------------------ */
+/* ---- Packed rows, for those steps (kv_format.c) ---- */
 
 /* The present plane has its rows packed by block; its dense rows are one dimension of so many numbers, or 0:
    as a cache row. */
@@ -153,7 +152,7 @@ bool syi_kv_dense_bytes(const struct syi_call *call, const struct syi_kv_subject
 void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subject,
                        struct syi_kv_plane *plane);
 
-/* ---- Where blocks are: a table [rows,n] or [n], or lists of pages one after the other ----------------- */
+/* ---- Where blocks are: a table [rows,n] or [n], or lists of pages one after the other ---- */
 
 /* Numbers of the tensors; lists are page_indices [N] and indptr [rows+1], with or without last_page_len [rows]. */
 struct syi_kv_table_rules {
@@ -192,7 +191,7 @@ sy_status syi_kv_count_table(struct syi_call *call, const struct syi_kv_table_ru
 void syi_kv_view_table(const struct syi_call *call, const struct syi_kv_table_rules *rules,
                        struct syi_kv_table *table);
 
-/* ---- Positions --------------------------------------------------------------------------------------- */
+/* ---- Positions ---- */
 
 /* Numbers of the tensors that say which tokens are meant; -1: the operator has no such tensor. */
 struct syi_kv_page_rules {
@@ -214,7 +213,7 @@ sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page
 void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rules *rules, sy_kv_pad pad,
                        struct syi_kv_pages *pages);
 
-/* ---- Slots as numbers -------------------------------------------------------------------------------- */
+/* ---- Slots as numbers ---- */
 
 struct syi_kv_slot_args {
     int slots;                    /* the tensor of slots */
@@ -229,5 +228,3 @@ sy_status syi_kv_check_slots(struct syi_call *call, const struct syi_kv_page_rul
 /* Overflow: positions, and as many rows as are known, or else as the tensor of slots can name. */
 sy_status syi_kv_number_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
                               const struct syi_kv_slot_args *args, struct syi_kv_pages *pages);
-
-#endif

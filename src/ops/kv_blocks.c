@@ -22,7 +22,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(plane_bytes, SIZE, .help = "size of the struct of a plane"),
 };
 
-/* ---- The caches of a plane --------------------------------------------------------------------------- */
+/* ---- The caches of a plane ---- */
 
 /* Dimensions that lie in one piece: those of a block, and all of a flat cache. */
 static int tail_of(const DLTensor *cache)
@@ -69,7 +69,7 @@ static sy_status check_null(struct syi_call *call)
     return syi_for_every_plane(call, check_given, NULL);
 }
 
-/* ---- Blocks ------------------------------------------------------------------------------------------ */
+/* ---- Blocks ---- */
 
 static sy_status check_block(struct syi_call *call, int i)
 {
@@ -162,7 +162,7 @@ static sy_status check_planes(struct syi_call *call, void *data)
                     (long long)(wrong ? plan->n_src : plan->n_dst));
 }
 
-/* ---- Views ------------------------------------------------------------------------------------------- */
+/* ---- Views ---- */
 
 static struct syi_rows blocks_of(const struct syi_call *call, int i, int64_t block_bytes)
 {

@@ -1,10 +1,10 @@
 /*
  * Row formats: the named ones, of caches and of quantize_rows, and what a format means for the checks of a plane.
  */
-#include "base/kv_math.h"
+#include "plan/kv_math.h"
 #include "ops/kv.h"
 
-/* ---- By name ----------------------------------------------------------------------------------------- */
+/* ---- By name ---- */
 
 #define TYPE(code, bits) \
     { \
@@ -72,7 +72,7 @@ sy_status sy_kv_format_named_n(const char *name, sy_kv_format *format, size_t fo
     return SY_ERR_VALUE;
 }
 
-/* ---- What a format means ----------------------------------------------------------------------------- */
+/* ---- What a format means ---- */
 
 bool syi_kv_by_block(const struct syi_call *call)
 {
@@ -125,7 +125,7 @@ static const DLTensor *scale_of(const struct syi_call *call, const struct syi_kv
     return read == NULL && subject->scale_out != 0 ? call->tensor[subject->scale_out] : read;
 }
 
-/* ---- Formats that make sense ------------------------------------------------------------------------- */
+/* ---- Formats that make sense ---- */
 
 static sy_status reject(struct syi_call *call, const char *field, int64_t value, const char *want)
 {
@@ -294,7 +294,7 @@ sy_status syi_kv_check_format(struct syi_call *call, void *data)
                     f == NULL ? "there is no format" : "the cache has the scales");
 }
 
-/* ---- Shapes ------------------------------------------------------------------------------------------ */
+/* ---- Shapes ---- */
 
 /* One set of scales, or one for every row as the cache has its rows. */
 static sy_status check_scale(struct syi_call *call, const struct syi_kv_subject *subject,
@@ -395,7 +395,7 @@ bool syi_kv_dense_bytes(const struct syi_call *call, const struct syi_kv_subject
                    bytes);
 }
 
-/* ---- Views ------------------------------------------------------------------------------------------- */
+/* ---- Views ---- */
 
 enum syi_code syi_format_code(const sy_kv_format *f)
 {

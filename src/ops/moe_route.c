@@ -1,7 +1,7 @@
 /*
  * moe_route: check and plan. Of the contents only given ids can be wrong; every other rejection is here.
  */
-#include "base/route_math.h"
+#include "plan/route_math.h"
 #include "ops/call.h"
 
 enum {

@@ -22,7 +22,7 @@ static sy_status reject_type(struct syi_call *call, sy_status status, const char
     return syi_fail(call->ctx, status, argument, "%s %s, want %s", field, text, want);
 }
 
-/* ---- Formats that make sense ------------------------------------------------------------------------- */
+/* ---- Formats that make sense ---- */
 
 static bool in_bytes(const sy_row_format *f)
 {
@@ -102,7 +102,7 @@ static sy_status check_layout(struct syi_call *call, const struct syi_coded *c)
                          is_inline(c) ? "in the rows" : "by rows");
 }
 
-/* ---- Tensors that fit it ----------------------------------------------------------------------------- */
+/* ---- Tensors that fit it ---- */
 
 /* Bytes stand for any code and for a scale of one byte. */
 static sy_status check_types(struct syi_call *call, const struct syi_coded *c)
@@ -234,7 +234,7 @@ uint64_t syi_coded_hash(uint64_t hash, const struct syi_coded *c)
     return hash;
 }
 
-/* ---- Codes of rows that an operator moves -------------------------------------------------------------- */
+/* ---- Codes of rows that an operator moves ---- */
 
 sy_status syi_coded_begin(struct syi_call *call, struct syi_coded *c)
 {
@@ -273,7 +273,7 @@ sy_status syi_coded_scales(struct syi_call *call, const struct syi_coded *c)
     return syi_check_shape(call, c->scales, codes->ndim, shape);
 }
 
-/* ---- quantize_rows, dequantize_rows ---------------------------------------------------------------------- */
+/* ---- quantize_rows, dequantize_rows ---- */
 
 /* The largest multiple there is for numbers that have none. */
 static int64_t round_up(int64_t n, int64_t unit)

@@ -1,8 +1,7 @@
 /*
  * What all operators that make or read codes of rows validate alike.
  */
-#ifndef SYI_OPS_ROW_CODES_H
-#define SYI_OPS_ROW_CODES_H
+#pragma once
 
 #include "ops/call.h"
 
@@ -54,5 +53,3 @@ sy_status syi_check_row_codes(struct syi_call *call, struct syi_coded *c);
 #define SYI_GLOBAL_FIELD(shape) \
     SYI_TENSOR(global_scale, SY_FIELD_OPTIONAL, SYI_F32, 0, 1, 1, shape, \
                "scale of all numbers; nvfp4_amax: the largest")
-
-#endif

@@ -17,7 +17,7 @@
 
 enum { UNKNOWN = -1 };
 
-/* ---- Extents ------------------------------------------------------------------------------------------- */
+/* ---- Extents ---- */
 
 static inline bool is_letter(char c)
 {
@@ -98,7 +98,7 @@ static struct reading read_extent(const struct syi_call *call, const char *s)
     return b;
 }
 
-/* ---- Shapes -------------------------------------------------------------------------------------------- */
+/* ---- Shapes ---- */
 
 /* The form of a text that holds in this call. Where none is decided yet, the one of t's rank. */
 static const char *choose_form(struct syi_call *call, const char *s, const DLTensor *t)
@@ -185,7 +185,7 @@ sy_status syi_check_shapes(struct syi_call *call, int first, int end)
     return SY_OK;
 }
 
-/* ---- Scalars ------------------------------------------------------------------------------------------- */
+/* ---- Scalars ---- */
 
 static const void *field_at(const struct syi_call *call, int i)
 {
@@ -261,7 +261,7 @@ sy_status syi_check_words(struct syi_call *call)
     return SY_OK;
 }
 
-/* ---- All checks, in the documented order ---------------------------------------------------------------- */
+/* ---- All checks, in the documented order ---- */
 
 sy_status syi_check_some_output(struct syi_call *call)
 {

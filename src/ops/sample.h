@@ -1,8 +1,7 @@
 /*
  * Checks that the operators of sampling share, in the order an operator calls them.
  */
-#ifndef SYI_OPS_SAMPLE_H
-#define SYI_OPS_SAMPLE_H
+#pragma once
 
 #include "ops/call.h"
 
@@ -52,7 +51,7 @@ sy_status syi_sample_check_top_columns(struct syi_call *call, int top_token, int
 /* RAW becomes FINAL where nothing changes or filters the logits, which makes them equal, and one sum of weights serves the draw, too. */
 void syi_sample_choose_distribution(struct syi_sample_plan *p);
 
-/* ---- Rows of drafts (sample_verify.c) ----------------------------------------------------------------- */
+/* ---- Rows of drafts (sample_verify.c) ---- */
 
 /* The tensors of a call with draft tokens. */
 struct syi_draft_fields {
@@ -70,5 +69,3 @@ sy_status syi_drafts_given(struct syi_call *call, const struct syi_draft_fields 
 sy_status syi_drafts_fit(struct syi_call *call, const struct syi_draft_fields *f);
 sy_status syi_drafts_countable(struct syi_call *call, const struct syi_draft_fields *f);
 struct syi_draft_rows syi_drafts_of(const struct syi_call *call, const struct syi_draft_fields *f);
-
-#endif

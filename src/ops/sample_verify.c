@@ -85,7 +85,7 @@ static const sy_field_info fields[] = {
 
 static const struct syi_draft_fields draft_fields = {LOGITS, CU_LENS, DRAFT_TOKEN, PARENT};
 
-/* ---- Rows of drafts ---------------------------------------------------------------------------------- */
+/* ---- Rows of drafts ---- */
 
 static bool is_dense(const struct syi_call *call, int logits)
 {
@@ -174,7 +174,7 @@ struct syi_draft_rows syi_drafts_of(const struct syi_call *call, const struct sy
     };
 }
 
-/* ---- Inputs ------------------------------------------------------------------------------------------ */
+/* ---- Inputs ---- */
 
 static int64_t vocab_of(const struct syi_call *call)
 {
@@ -242,7 +242,7 @@ static sy_status check_values(struct syi_call *call)
     return syi_drafts_countable(call, &draft_fields);
 }
 
-/* ---- Outputs ----------------------------------------------------------------------------------------- */
+/* ---- Outputs ---- */
 
 /* Columns of top_token and top_logprob; 0: none. */
 static int64_t top_columns(const struct syi_call *call)
@@ -268,7 +268,7 @@ static sy_status check_outputs(struct syi_call *call)
     return syi_check_shapes(call, TOP_TOKEN, N_TENSORS);
 }
 
-/* ---- The plan ---------------------------------------------------------------------------------------- */
+/* ---- The plan ---- */
 
 static struct syi_sample_plan rows_of(const struct syi_call *call)
 {

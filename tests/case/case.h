@@ -22,8 +22,7 @@
  * expects in an output; parts that the call must not write keep POISON. layout: where the operands lie for one run, with
  * strides, gaps and guards. change: one that makes a valid call invalid.
  */
-#ifndef SWITCHYARD_TESTS_CASE_H
-#define SWITCHYARD_TESTS_CASE_H
+#pragma once
 
 #include <setjmp.h>
 #include <stdbool.h>
@@ -204,7 +203,7 @@ struct op_case {
     bool never_empty;                              /* no extent can be 0 */
 };
 
-/* ---- For `make` ---------------------------------------------------------------------------------------- */
+/* ---- For `make` ---- */
 
 void *case_args(struct call *c);
 struct stream *case_stream(struct call *c, const char *name);
@@ -293,7 +292,7 @@ void case_fill_global(struct call *c, const struct coded_rows *r);
 sy_fault case_global_fault(struct call *c, int64_t rows);
 float case_global(struct call *c, int64_t row);
 
-/* ---- For `oracle` -------------------------------------------------------------------------------------- */
+/* ---- For `oracle` ---- */
 
 /* "cache"; "cache.1": of plane 1; of a mesh on c->device */
 struct operand *case_field(struct call *c, const char *field);
@@ -317,7 +316,7 @@ void *case_memory(struct call *c, size_t bytes); /* zero; freed with the call */
    contains, not what was drawn: faults may have been planted since. */
 void case_note(struct call *c, const char *hard, bool happened);
 
-/* ---- For the engine ------------------------------------------------------------------------------------ */
+/* ---- For the engine ---- */
 
 extern const struct op_case *const all_cases[];
 extern const int n_all_cases;
@@ -382,5 +381,3 @@ extern jmp_buf *case_failed;
 extern char case_where[400];
 _Noreturn void case_fail(const struct call *c, sy_ctx *ctx, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-#endif

@@ -6,7 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-#include "base/plan.h"
+#include "plan/plan.h"
 
 /* The operators of the library, each with the case of its file. */
 #define X(id, op) extern const struct op_case case_##op;

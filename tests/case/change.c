@@ -14,7 +14,7 @@ const sy_field_info *case_format_field(const struct call *c)
     return NULL;
 }
 
-/* ---- Words --------------------------------------------------------------------------------------------- */
+/* ---- Words ---- */
 
 /* "12", "-3", "2^31", "2^62+1" */
 static int64_t number_of(const char *text)
@@ -144,7 +144,7 @@ const char *call_read(struct call *c, const char *text, struct change *s)
     return text[n] == ' ' ? text + n + 1 : NULL;
 }
 
-/* ---- Changes ------------------------------------------------------------------------------------------- */
+/* ---- Changes ---- */
 
 static void set_scalar(struct call *c, const struct change *s)
 {

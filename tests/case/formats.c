@@ -160,7 +160,7 @@ void case_dequantize(const sy_row_format *f, const uint8_t *codes, const void *s
     }
 }
 
-/* ---- quantize_rows, dequantize_rows ----------------------------------------------------------------------- */
+/* ---- quantize_rows, dequantize_rows ---- */
 
 static void shape_scales(struct coded_rows *r)
 {

@@ -18,7 +18,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* ---- Memory -------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 /* Where the elements of a tensor lie, in bytes from its data; doubles, since nothing limits a wrong one. */
 static bool range_of(const DLTensor *t, double *from, double *to)
@@ -103,7 +103,7 @@ static bool wrote(const struct call *c, bool only_inputs)
     return any;
 }
 
-/* ---- A trial ------------------------------------------------------------------------------------------- */
+/* ---- A trial ---- */
 
 struct answer {
     sy_status status;
@@ -234,7 +234,7 @@ static struct answer make_and_try(sy_ctx *ctx, struct trial *t, const struct op_
     return a;
 }
 
-/* ---- The recorder -------------------------------------------------------------------------------------- */
+/* ---- The recorder ---- */
 
 struct tally {
     int64_t calls, accepted, sentences;
@@ -283,7 +283,7 @@ void record_calls(const struct op_case *const *ops, int n, const char *path, uin
     record = NULL;
 }
 
-/* ---- The fuzzer ---------------------------------------------------------------------------------------- */
+/* ---- The fuzzer ---- */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,8 +1,7 @@
 /*
  * Random wrong calls, of random numbers or of a fuzzer's bytes.
  */
-#ifndef SWITCHYARD_TESTS_CASE_FUZZ_H
-#define SWITCHYARD_TESTS_CASE_FUZZ_H
+#pragma once
 
 #include "case.h"
 
@@ -23,5 +22,3 @@ struct trial {
 };
 
 void corrupt_call(struct trial *t, int64_t places);
-
-#endif

@@ -26,7 +26,7 @@ static void note(struct trial *t, const char *name, const char *how)
     snprintf(t->what + used, sizeof t->what - used, "%s%s:%s", used > 0 ? " " : "", name, how);
 }
 
-/* ---- Other values -------------------------------------------------------------------------------------- */
+/* ---- Other values ---- */
 
 static int64_t hostile(struct trial *t)
 {
@@ -101,7 +101,7 @@ static DLDataType other_type(struct trial *t)
     return (DLDataType){code, width, ANY_OF(t, lanes)};
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 static void prepend_one(struct operand *x)
 {
@@ -250,7 +250,7 @@ static void corrupt_contents(struct trial *t)
     }
 }
 
-/* ---- Scalars, formats, planes, the struct itself -------------------------------------------------------- */
+/* ---- Scalars, formats, planes, the struct itself ---- */
 
 static int n_words(const char *words)
 {

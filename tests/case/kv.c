@@ -8,7 +8,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* ---- Formats ------------------------------------------------------------------------------------------- */
+/* ---- Formats ---- */
 
 static const char *const formats[] = {KV_FORMATS};
 enum { BY_ROW = 11, BY_BLOCK, N_FORMATS };
@@ -80,7 +80,7 @@ static bool is_laid_out(const struct kv_plane *p)
     return p->format != NULL && p->format->scales != SY_SCALES_TENSOR;
 }
 
-/* ---- Caches -------------------------------------------------------------------------------------------- */
+/* ---- Caches ---- */
 
 enum { IN_ROWS, IN_BLOCKS, WITH_HEADS, DEEP, KINDS };
 
@@ -337,7 +337,7 @@ int64_t kv_choose_rows(struct call *c, DLDataType slots, int64_t *block_size)
     return blocks * *block_size - (case_flag(c, "partial") ? case_pick(c, "missing rows", *block_size) : 0);
 }
 
-/* ---- Rows of a dense cache ----------------------------------------------------------------------------- */
+/* ---- Rows of a dense cache ---- */
 
 static size_t row_bytes(const struct kv_plane *p)
 {
@@ -419,7 +419,7 @@ void kv_note(struct call *c, const struct kv_caches *k)
     case_note(c, "long block", k->block_size > 1000);
 }
 
-/* ---- Tables -------------------------------------------------------------------------------------------- */
+/* ---- Tables ---- */
 
 enum { UNMAPPED = 1000000007 };
 

@@ -2,8 +2,7 @@
  * What the cases of the operators on paged KV caches share: caches with further planes and formats, the rows of a dense
  * cache, and page tables.
  */
-#ifndef SWITCHYARD_TESTS_CASE_KV_H
-#define SWITCHYARD_TESTS_CASE_KV_H
+#pragma once
 
 #include "case.h"
 
@@ -90,5 +89,3 @@ void kv_plant(struct call *c, const char *const *fields, int64_t limit, int64_t 
 void kv_find_table(struct call *c, struct gather_case *in);
 bool kv_expect(struct call *c, const sy_fault *f);
 #define KV_FAULTS "LENGTH_RANGE", "REQ_RANGE", "INDEX_RANGE", "BLOCK_RANGE", "ROW_RANGE", "lists", "no pages"
-
-#endif

@@ -30,7 +30,7 @@ static bool next_call(struct call *c, const struct op_case *op, struct reader *i
     return false;
 }
 
-/* ---- Allocations --------------------------------------------------------------------------------------- */
+/* ---- Allocations ---- */
 
 /* What a call without memory says; it has written nothing. */
 static void check_no_memory(struct call *c, sy_ctx *ctx)
@@ -92,7 +92,7 @@ int test_allocations(const struct op_case *op)
     return n;
 }
 
-/* ---- The workspace ------------------------------------------------------------------------------------- */
+/* ---- The workspace ---- */
 
 /* Operand x a byte into lent memory, then directly behind it. A call that takes no scratch accepts both. */
 static void lend(struct call *c, sy_ctx *ctx, struct operand *x, unsigned char *arena, size_t scratch)
@@ -201,7 +201,7 @@ int test_workspace(const struct op_case *op)
     return n;
 }
 
-/* ---- Descriptors --------------------------------------------------------------------------------------- */
+/* ---- Descriptors ---- */
 
 static int64_t *forbidden; /* a page that cannot be read */
 
@@ -313,7 +313,7 @@ int test_descriptors(const struct op_case *op)
     return n;
 }
 
-/* ---- The stack ----------------------------------------------------------------------------------------- */
+/* ---- The stack ---- */
 
 struct step {
     struct call *c;

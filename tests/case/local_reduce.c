@@ -148,7 +148,7 @@ static struct view view_of(struct call *c)
     return v;
 }
 
-/* ---- make ------------------------------------------------------------------------------------------------ */
+/* ---- make ---- */
 
 static void make_mesh(struct call *c, bool is_long, int64_t *sequence)
 {
@@ -315,7 +315,7 @@ static void make(struct call *c)
         out->accepts = 1u << SY_TYPE_F32 | 1u << SY_TYPE_F16 | 1u << SY_TYPE_BF16;
 }
 
-/* ---- The oracle ------------------------------------------------------------------------------------------ */
+/* ---- The oracle ---- */
 
 static sy_fault mapping_fault(const struct view *v)
 {
@@ -421,7 +421,7 @@ static void oracle(struct call *c)
     case_note(c, "codes", v.a->row_format != NULL && c->want.status == SY_OK && rows + v.tokens > 0);
 }
 
-/* ---- Rejections ------------------------------------------------------------------------------------------ */
+/* ---- Rejections ---- */
 
 #define SMALL "long map_long copies long_input weights D=2 E=4 K=2 B=2 each=0 size=1 H=3 f32 device=1"
 #define BY_EXPERT .line = SMALL " layout=expert"

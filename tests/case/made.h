@@ -1,8 +1,7 @@
 /*
  * Valid calls of every operator, for tests that need some call and not a particular one: those of the cases' lines.
  */
-#ifndef SWITCHYARD_TESTS_CASE_MADE_H
-#define SWITCHYARD_TESTS_CASE_MADE_H
+#pragma once
 
 #include <switchyard_describe.h>
 
@@ -28,5 +27,3 @@ bool made_tensor(const struct made_call *made, int i,
 
 /* Small calls use all threads, in programs that have split.c. */
 void made_split(bool split);
-
-#endif

@@ -14,7 +14,7 @@
 
 enum { CASE_CALLS = 120, BITS_CALLS = 60 };
 
-/* ---- Tests --------------------------------------------------------------------------------------------- */
+/* ---- Tests ---- */
 
 /* SWITCHYARD_TESTS: unset; "full", for long runs; "more", what `make test-all` adds to a run where it is unset;
    "few", a third of the calls, under a sanitizer. */
@@ -146,7 +146,7 @@ static int run_tests(const struct op_case *const *ops, int n)
     return n_failed > 0;
 }
 
-/* ---- Recorded bits ------------------------------------------------------------------------------------- */
+/* ---- Recorded bits ---- */
 
 static int print_bits(const struct op_case *op)
 {
@@ -186,7 +186,7 @@ static int run_bits(const struct op_case *const *ops, int n)
     return n_failed > 0;
 }
 
-/* ---- The program --------------------------------------------------------------------------------------- */
+/* ---- The program ---- */
 
 static struct {
     const char *what, *line, *file; /* what: --bits, --list */

@@ -11,7 +11,7 @@ void *case_args(struct call *c)
     return &c->args;
 }
 
-/* ---- Extents ------------------------------------------------------------------------------------------- */
+/* ---- Extents ---- */
 
 void case_extent(struct call *c, const char *name, int64_t value)
 {
@@ -144,7 +144,7 @@ static void shape_of_text(struct call *c, struct operand *x)
         x->shape[0] = 1;
 }
 
-/* ---- Operands ------------------------------------------------------------------------------------------ */
+/* ---- Operands ---- */
 
 static struct operand *find_field(struct call *c, const char *field, bool again)
 {
@@ -297,7 +297,7 @@ bool call_accepts(const struct call *c, const struct operand *x, DLDataType type
     return like != NULL && like->given && memcmp(&like->type, &type, sizeof type) == 0;
 }
 
-/* ---- Contents ------------------------------------------------------------------------------------------ */
+/* ---- Contents ---- */
 
 int64_t case_count(const struct operand *x)
 {
@@ -517,7 +517,7 @@ void case_fill_ids(struct call *c, struct operand *ids, int64_t experts)
     }
 }
 
-/* ---- A call -------------------------------------------------------------------------------------------- */
+/* ---- A call ---- */
 
 /* The shape text again, by the extents that `make` has bound: sy_infer must agree wherever they state it. */
 static void compare_with_text(struct call *c, const struct operand *x)

@@ -26,7 +26,7 @@ static int64_t draw(void *user, const char *name, int64_t least, int64_t n)
     return case_line_word(c, name, word, sizeof word) ? strtoll(word, NULL, 10) : least;
 }
 
-/* ---- Routings ------------------------------------------------------------------------------------------ */
+/* ---- Routings ---- */
 
 static void set_routing(struct call *c, const sy_routing *routing)
 {
@@ -102,7 +102,7 @@ static void free_problem(struct call *c)
     mesh_case_free(&p->of);
 }
 
-/* ---- Operands ------------------------------------------------------------------------------------------ */
+/* ---- Operands ---- */
 
 static const DLTensor *array_of(const struct problem *p, const sy_field_info *f)
 {
@@ -178,7 +178,7 @@ static void add_operand(struct call *c, const struct problem *p, int i)
     x->needed = out && (!(f->flags & SY_FIELD_OPTIONAL) || x->accepts != 0 || is(x, "plane_tokens"));
 }
 
-/* ---- Contents that are wrong --------------------------------------------------------------------------- */
+/* ---- Contents that are wrong ---- */
 
 static const char *choices_of(const struct problem *p)
 {
@@ -252,7 +252,7 @@ static void corrupt_contents(struct call *c, struct problem *p, bool strict)
     case_note(c, "bad mapping", kind == 2);
 }
 
-/* ---- A call -------------------------------------------------------------------------------------------- */
+/* ---- A call ---- */
 
 /* A second dispatch along a routing has neither choices nor a mapping, and need not repeat what the routing has. */
 static void use_again(sy_all_to_all_dispatch_args *a, bool repeat)

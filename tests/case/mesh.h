@@ -2,8 +2,7 @@
  * What the cases of the operators between devices have in common: a problem of tests/mesh_cases.h, whose choices are those of
  * the reader, and the tensors and expected results of tests/mesh_calls.c.
  */
-#ifndef SWITCHYARD_TESTS_CASE_MESH_H
-#define SWITCHYARD_TESTS_CASE_MESH_H
+#pragma once
 
 #include "case.h"
 #include "mesh_cases.h"
@@ -48,5 +47,3 @@ void mesh_empty_routing(struct call *c);
     { \
         "expert_mapping.data[0]=65535", SY_ERR_ROUTING, "65535" \
     }
-
-#endif

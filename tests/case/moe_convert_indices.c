@@ -79,7 +79,7 @@ static void make(struct call *c)
         a->k = slots + case_pick(c, "more", 3) - (slots > 0);
 }
 
-/* ---- The oracle ------------------------------------------------------------------------------------------ */
+/* ---- The oracle ---- */
 
 struct convert_case {
     sy_index_form from, to;

@@ -69,7 +69,7 @@ static void make(struct call *c)
     case_need(c, outputs[case_pick(c, "output", 5)]);
 }
 
-/* ---- The oracle: every decision is a search over all that could be chosen, and nothing is sorted or kept ------ */
+/* ---- The oracle: every decision is a search over all that could be chosen, and nothing is sorted or kept ---- */
 
 struct place_case {
     int experts, physical, devices, nodes, groups; /* nodes >= 1 */

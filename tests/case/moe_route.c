@@ -122,7 +122,7 @@ static void make(struct call *c)
         fill_given(c, case_get_extent(c, "E"));
 }
 
-/* ---- The oracle ------------------------------------------------------------------------------------------ */
+/* ---- The oracle ---- */
 
 static const float *floats_of(struct call *c, const char *field)
 {
@@ -233,7 +233,7 @@ static void oracle(struct call *c)
     case_expect(c, "scores", r.score);
 }
 
-/* ---- Rejections ------------------------------------------------------------------------------------------ */
+/* ---- Rejections ---- */
 
 #define GROUPED .line = "T=5 E=6 K=2 grouped groups=2 top_groups=1 ids"
 #define GATED "T=5 E=6 K=2 shared shared_logits ids"

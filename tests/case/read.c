@@ -178,7 +178,7 @@ DLDataType case_type(struct call *c, const char *field)
     return types[case_pick(c, name, n)];
 }
 
-/* ---- Scalars ------------------------------------------------------------------------------------------- */
+/* ---- Scalars ---- */
 
 const sy_field_info *case_scalar(struct call *c, const char *field)
 {

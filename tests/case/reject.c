@@ -40,7 +40,7 @@ static struct {
 
 static int n_rejections;
 
-/* ---- One rejection ------------------------------------------------------------------------------------- */
+/* ---- One rejection ---- */
 
 static bool names(const char *list_of_names, const char *name)
 {
@@ -194,7 +194,7 @@ static void reject(struct call *c, const struct trial *t)
     memcpy(case_where, before, sizeof before);
 }
 
-/* ---- From the description ------------------------------------------------------------------------------ */
+/* ---- From the description ---- */
 
 static void full_name(char *text, size_t size, const struct operand *x)
 {
@@ -522,7 +522,7 @@ static void list_range(const struct call *c, const sy_field_info *f)
     }
 }
 
-/* ---- Row formats --------------------------------------------------------------------------------------- */
+/* ---- Row formats ---- */
 
 /* Rows of codes of 8 bits, with their scales apart. */
 static void list_formats(const struct call *c)
@@ -676,7 +676,7 @@ static bool all_given(const struct op_case *op, const bool *given)
     return all;
 }
 
-/* ---- The case's own ------------------------------------------------------------------------------------ */
+/* ---- The case's own ---- */
 
 /* Whether a query without outputs and data has what is changed. */
 static bool of_inputs(struct call *c, const struct change *s)

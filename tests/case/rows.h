@@ -2,8 +2,7 @@
  * What the calls of moe_unpermute and of both gradients have in common: T, E, M, the modes, indices and a map. And rows
  * of operators that permute codes.
  */
-#ifndef SWITCHYARD_TESTS_CASE_ROWS_H
-#define SWITCHYARD_TESTS_CASE_ROWS_H
+#pragma once
 
 #include "case.h"
 
@@ -36,5 +35,3 @@ struct rows_pairs rows_pairs(struct call *c, const struct rows_case *in);
     "unused slot", "row twice", "padding", "token without rows", "token with many rows", "no rows", \
         "no elements", "many experts", "bad index", "bad count", "long rows"
 #define ROWS_HARD ROWS_NO_WEIGHTS, "other type of probs", "zero weight"
-
-#endif

@@ -80,7 +80,7 @@ void case_close(void)
         sy_ctx_destroy(case_ctx[--n_case_ctx]);
 }
 
-/* ---- Layouts ------------------------------------------------------------------------------------------- */
+/* ---- Layouts ---- */
 
 static int64_t next(uint64_t *rng, int64_t n)
 {
@@ -233,7 +233,7 @@ void call_lay_out(struct call *c, uint64_t layout, bool in_place)
         lay_in_place(c, &c->operand[i], in_place);
 }
 
-/* ---- A run --------------------------------------------------------------------------------------------- */
+/* ---- A run ---- */
 
 static size_t end_of_rows(const struct operand *x)
 {
@@ -367,7 +367,7 @@ uint64_t call_hash(struct call *c, sy_ctx *ctx, sy_status status)
     return hash;
 }
 
-/* ---- Coverage ------------------------------------------------------------------------------------------ */
+/* ---- Coverage ---- */
 
 static struct {
     int calls, ok, empty, hard[CASE_HARD], given[SY_MAX_FIELDS];

@@ -4,7 +4,7 @@
  */
 #include "sample.h"
 
-/* ---- The call ------------------------------------------------------------------------------------------ */
+/* ---- The call ---- */
 
 static float weight_of(float x, float max, bool probs_in)
 {
@@ -252,7 +252,7 @@ static void make(struct call *c)
     }
 }
 
-/* ---- The oracle ---------------------------------------------------------------------------------------- */
+/* ---- The oracle ---- */
 
 static bool named_wrong(struct call *c, const char *field, int64_t rows, int64_t vocab)
 {
@@ -331,7 +331,7 @@ static void oracle(struct call *c)
     }
 }
 
-/* ---- Rejections ---------------------------------------------------------------------------------------- */
+/* ---- Rejections ---- */
 
 #define NO_TOP "top_token top_logprob "
 #define ALL_OUTPUTS \

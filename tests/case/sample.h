@@ -2,8 +2,7 @@
  * What the cases of the sampling operators share: rows of logits of every kind, numbers of rows, lists of tokens, bits,
  * overrides, rows of drafts; and what is wrong with the contents of lists and drafts.
  */
-#ifndef SWITCHYARD_TESTS_CASE_SAMPLE_H
-#define SWITCHYARD_TESTS_CASE_SAMPLE_H
+#pragma once
 
 #include "case.h"
 
@@ -13,7 +12,7 @@
 #include "oracle/numbers.h"
 #include "oracle/sample.h"
 
-/* ---- Numbers ------------------------------------------------------------------------------------------- */
+/* ---- Numbers ---- */
 
 static inline float real_at(const struct operand *x, int64_t i)
 {
@@ -46,7 +45,7 @@ static inline double spread_logit(struct stream *s)
     return sign * ldexp(mantissa, (int)stream_below(s, 276) - 149);
 }
 
-/* ---- Rows of logits ------------------------------------------------------------------------------------ */
+/* ---- Rows of logits ---- */
 
 enum row_kind {
     ROW_BELL, /* of any width: peaked to flat */
@@ -163,7 +162,7 @@ static inline void fill_rows(struct call *c, struct operand *x, int64_t vocab)
     }
 }
 
-/* ---- Numbers of rows ----------------------------------------------------------------------------------- */
+/* ---- Numbers of rows ---- */
 
 /* Something that one in `odds` calls does not have, or that a line names. */
 static inline bool gives(struct call *c, const char *field, int64_t odds)
@@ -257,7 +256,7 @@ static inline float row_real(struct call *c, const char *field, int64_t b, float
     return x->given ? real_at(x, case_count(x) == 1 ? 0 : b) : missing;
 }
 
-/* ---- Lists of tokens ----------------------------------------------------------------------------------- */
+/* ---- Lists of tokens ---- */
 
 /* In a call with wrong contents: of every other tensor one number. */
 static inline void maybe_wrong(struct call *c, const char *field, int64_t limit)
@@ -338,7 +337,7 @@ static inline bool lists_wrong(struct call *c, const char *ends, const char *tok
     return wrong;
 }
 
-/* ---- Edits of rows: bits and overrides ------------------------------------------------------------------ */
+/* ---- Edits of rows: bits and overrides ---- */
 
 /* No token to all; few, half, all but a few, whole stretches. */
 static inline void fill_allow(struct call *c, struct operand *x)
@@ -439,7 +438,7 @@ static inline struct oracle_sample_row edited_row(struct call *c, int64_t b, int
     };
 }
 
-/* ---- Rows of drafts ------------------------------------------------------------------------------------ */
+/* ---- Rows of drafts ---- */
 
 struct drafts {
     int64_t requests, rows, each, vocab; /* each 0: ragged */
@@ -556,7 +555,7 @@ static inline bool drafts_wrong(struct call *c, const struct drafts *d, int64_t 
     return false;
 }
 
-/* ---- Outputs -------------------------------------------------------------------------------------------- */
+/* ---- Outputs ---- */
 
 /* Any of them, any but the large ones from `large` on, the first alone, or any one alone; with log-probabilities one of the last
    two, at least. */
@@ -590,5 +589,3 @@ static inline int64_t make_top(struct call *c, int rank, const int64_t *rows, in
     }
     return case_flag(c, "stated") && logprobs ? m : 0;
 }
-
-#endif

@@ -151,7 +151,7 @@ static void make(struct call *c)
     }
 }
 
-/* ---- The oracle ---------------------------------------------------------------------------------------- */
+/* ---- The oracle ---- */
 
 static bool contents_wrong(struct call *c, const struct drafts *d, bool drafts)
 {
@@ -355,7 +355,7 @@ static void oracle(struct call *c)
     }
 }
 
-/* ---- Rejections ---------------------------------------------------------------------------------------- */
+/* ---- Rejections ---- */
 
 #define LISTS \
     "B=2 V=8 prompt output biased prompt_indptr=1 output_indptr=0 bias_indptr=1 repetition_penalty " \

@@ -5,7 +5,7 @@
 
 enum { MOST_ROWS = 9 };
 
-/* ---- Rows ---------------------------------------------------------------------------------------------- */
+/* ---- Rows ---- */
 
 /* What sample gives for a row of a request: `got` has room for lists of the vocabulary. */
 static void sample_row(struct call *c, const struct drafts *d, int64_t b, int64_t r,
@@ -32,7 +32,7 @@ static void sample_row(struct call *c, const struct drafts *d, int64_t b, int64_
     oracle_sample_row(&row, got);
 }
 
-/* ---- The call ------------------------------------------------------------------------------------------ */
+/* ---- The call ---- */
 
 static void make_allow(struct call *c, const struct drafts *d)
 {
@@ -115,7 +115,7 @@ static void make(struct call *c)
     choose_outputs(c, outputs, 9, 9, logprobs);
 }
 
-/* ---- The oracle ---------------------------------------------------------------------------------------- */
+/* ---- The oracle ---- */
 
 /* An element of an output, where it is given. */
 static void put(struct call *c, const char *field, int64_t i, int64_t value)
@@ -292,7 +292,7 @@ static void oracle(struct call *c)
     case_note(c, "rows of no request", d.requests > 0 && first_row(c, &d, d.requests) < d.rows);
 }
 
-/* ---- Rejections ---------------------------------------------------------------------------------------- */
+/* ---- Rejections ---- */
 
 /* Without what depends on rows. */
 #define NO_ROWS \

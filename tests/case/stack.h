@@ -2,8 +2,7 @@
  * How much stack a call needs: it runs on one of 32 KB with a page below it that cannot be touched, as in a program with
  * fibers or many threads. The stack is painted, so that the deepest byte is known afterwards.
  */
-#ifndef SWITCHYARD_TESTS_CASE_STACK_H
-#define SWITCHYARD_TESTS_CASE_STACK_H
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ enum { STACK_UNKNOWN = 0 };
 enum { STACK_MOST = 16 * 1024 }; /* bytes that a call may need, from the first frame on */
 
 size_t stack_of(void (*run)(void *data), void *data);
-
-#endif

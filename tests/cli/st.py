@@ -14,7 +14,7 @@ NAN, INF = float("nan"), float("inf")
 
 def operators():
     """In the order of the library's own list, which is that of the command line."""
-    with open(os.path.join(ROOT, "src", "base", "plan.h"), encoding="utf-8") as file:
+    with open(os.path.join(ROOT, "src", "plan", "plan.h"), encoding="utf-8") as file:
         return re.findall(r"^    \w+\([A-Z_]+, (\w+)\)", file.read(), re.M)
 
 

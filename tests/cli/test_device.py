@@ -13,7 +13,7 @@ THERE = ("--device", "cuda", "--device-library", LIBRARY)
 
 def on_device():
     """Operators of the backend, from the library's list."""
-    with open(os.path.join(ROOT, "src", "base", "plan.h"), encoding="utf-8") as file:
+    with open(os.path.join(ROOT, "src", "plan", "plan.h"), encoding="utf-8") as file:
         return re.findall(r"X\([A-Z_]+, (\w+)\)", file.read()) + ["all_to_all_dispatch", "all_to_all_combine"]
 
 

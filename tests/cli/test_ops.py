@@ -77,7 +77,7 @@ def sentences():
 
 def index(ops):
     """The begin of docs/ops/README.md: a line for each operator of `switchyard ops --json`, and the devices that have it."""
-    with open(os.path.join(ROOT, "src", "base", "plan.h"), encoding="utf-8") as file:
+    with open(os.path.join(ROOT, "src", "plan", "plan.h"), encoding="utf-8") as file:
         cuda = re.findall(r"X\([A-Z_]+, (\w+)\)", file.read())
     text = ("# Operators\n\nEach has a page: formula, arguments, errors, worked examples. All run in CPU memory; CUDA says which of "
             "them run on\n[CUDA devices](../cuda.md) too, with the same results and errors. `switchyard ops` lists what an "

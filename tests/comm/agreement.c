@@ -106,7 +106,7 @@ static void expect_agreement(const struct trial *t, sy_status want, const char *
     }
 }
 
-/* ---- Transports that fail ----------------------------------------------------------------------------- */
+/* ---- Transports that fail ---- */
 
 static void call_with_failure(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
 {
@@ -146,7 +146,7 @@ static void transport_fails(void **state)
     }
 }
 
-/* ---- Processes that do not come ----------------------------------------------------------------------- */
+/* ---- Processes that do not come ---- */
 
 static void one_comes_late(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
 {
@@ -234,7 +234,7 @@ TEST(no_process_comes_for_memory)
     }
 }
 
-/* ---- Memory that is not there ------------------------------------------------------------------------- */
+/* ---- Memory that is not there ---- */
 
 /* Of the comm, or of the context. */
 static void call_without_memory(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)

@@ -15,7 +15,7 @@ static const struct way messages = {"messages", {.shared = false}, {.timeout_ms 
                                 {.shared = true, .delay = 5},
                                 {.timeout_ms = 60000}};
 
-/* ---- Mistakes of one device --------------------------------------------------------------------------- */
+/* ---- Mistakes of one device ---- */
 
 struct mistake {
     int guilty;
@@ -48,7 +48,7 @@ static void mistakes(void **state)
             }
 }
 
-/* ---- Options that differ ------------------------------------------------------------------------------ */
+/* ---- Options that differ ---- */
 
 /* Each device makes its own comm, as team->kind says. */
 static bool with_other_options(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why,
@@ -84,7 +84,7 @@ static void options_differ(void **state)
         run_team(&(struct team){.way = way, .mesh = {1, 2}, .kind = kind, .work = with_other_options});
 }
 
-/* ---- Barriers of the program -------------------------------------------------------------------------- */
+/* ---- Barriers of the program ---- */
 
 /* Devices start, or test, and meet at a barrier of their own before any of them waits: neither call may wait for another
    device. The first exchanges make the stage, and later ones make it larger. */
@@ -125,7 +125,7 @@ static void barriers_before_waits(void **state)
     pthread_barrier_destroy(&barrier);
 }
 
-/* ---- Headers that are damaged ------------------------------------------------------------------------- */
+/* ---- Headers that are damaged ---- */
 
 struct damage {
     int byte, mask, device;

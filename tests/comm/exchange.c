@@ -30,7 +30,7 @@ static void run_on_meshes(const struct way *way,
             run_team(&(struct team){.way = way, .work = work, .mesh = meshes[i]});
 }
 
-/* ---- The cases of every comm -------------------------------------------------------------------------- */
+/* ---- The cases of every comm ---- */
 
 static bool all_cases(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
 {
@@ -44,7 +44,7 @@ static void cases(void **state)
     run_on_meshes(*state, all_cases);
 }
 
-/* ---- Bytes on the wire -------------------------------------------------------------------------------- */
+/* ---- Bytes on the wire ---- */
 
 /* One call, and what came over the wire while it ran. */
 static bool counted_call(struct team *team, sy_ctx *ctx, sy_comm *comm, struct mesh_call *call, char *why,
@@ -146,7 +146,7 @@ TEST(messages_are_cut)
         run_team(&(struct team){.way = &ways[w], .mesh = {1, 2}, .work = cut_messages});
 }
 
-/* ---- Routings and memory ------------------------------------------------------------------------------ */
+/* ---- Routings and memory ---- */
 
 /* A second dispatch along the routing gathers no table; many combines use it. Some are called by description, too. */
 static bool reuse(struct team *team, int device, sy_ctx *ctx, sy_comm *comm, char *why, size_t why_bytes)
@@ -228,7 +228,7 @@ static void inputs_in_memory_of_the_comm(void **state)
     run_on_meshes(*state, own_memory);
 }
 
-/* ---- Sharing ends ------------------------------------------------------------------------------------- */
+/* ---- Sharing ends ---- */
 
 /* Device 0 has more to show than the first page holds, device 1 has not. */
 static void make_uneven(struct mesh_case *m, int kind)

@@ -12,7 +12,7 @@ enum { USUAL_EXCHANGES = 6000 };
 static const sy_mesh meshes[] = {{1, 2}, {1, 3}, {2, 2}, {5, 1}, {2, 3}, {1, 7}, {4, 2}};
 static struct schedule_totals all;
 
-/* ---- Threads ---------------------------------------------------------------------------------------------- */
+/* ---- Threads ---- */
 
 struct team {
     const struct schedule *schedule;
@@ -40,7 +40,7 @@ static void run_team(struct team *team, sy_mesh mesh, bool shared, int delay)
     threads_hub_free(team->hub);
 }
 
-/* ---- Single situations ------------------------------------------------------------------------------------- */
+/* ---- Single situations ---- */
 
 static void situation(void **state)
 {
@@ -57,7 +57,7 @@ static void situation(void **state)
     }
 }
 
-/* ---- Schedules ---------------------------------------------------------------------------------------------- */
+/* ---- Schedules ---- */
 
 static void play(struct schedule_totals *totals, uint64_t seed, sy_mesh mesh)
 {

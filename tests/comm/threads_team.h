@@ -1,8 +1,7 @@
 /*
  * A mesh of threads, each with a context and a comm of its own, and what each of them does.
  */
-#ifndef SWITCHYARD_TESTS_THREADS_TEAM_H
-#define SWITCHYARD_TESTS_THREADS_TEAM_H
+#pragma once
 
 #include "threads_transport.h"
 
@@ -27,5 +26,3 @@ struct team {
 
 /* Runs team->work on all devices; fails the test unless all of them return true. */
 void run_team(struct team *team);
-
-#endif

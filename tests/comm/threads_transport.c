@@ -89,7 +89,7 @@ static void *need(size_t bytes)
     return memory;
 }
 
-/* ---- Who is who --------------------------------------------------------------------------------------------- */
+/* ---- Who is who ---- */
 
 static int devices_of(const struct threads_hub *hub)
 {
@@ -119,7 +119,7 @@ static int place_of(const int *list, int device)
     return place;
 }
 
-/* ---- Failures ----------------------------------------------------------------------------------------------- */
+/* ---- Failures ---- */
 
 static sy_status failed(struct endpoint *e, const char *sentence)
 {
@@ -163,7 +163,7 @@ static void ticket_free(struct endpoint *e, struct ticket *t)
     free(t);
 }
 
-/* ---- Gather ------------------------------------------------------------------------------------------------- */
+/* ---- Gather ---- */
 
 static struct gathering *gathering_of(struct endpoint *e, int channel, sy_axis axis)
 {
@@ -252,7 +252,7 @@ static sy_status end_gather(struct endpoint *e, struct ticket *t, bool *done)
     return SY_OK;
 }
 
-/* ---- Exchange ----------------------------------------------------------------------------------------------- */
+/* ---- Exchange ---- */
 
 /* Messages of n rows: first into num_links runs, then none longer than chunk_bytes. */
 static int64_t rows_of_run(const struct ticket *t, int64_t n)
@@ -432,7 +432,7 @@ static sy_status test_ticket(void *self, sy_transport_ticket *ticket, bool *done
     return status;
 }
 
-/* ---- Shared memory ------------------------------------------------------------------------------------------ */
+/* ---- Shared memory ---- */
 
 static sy_status share(void *self, size_t bytes, unsigned char token[SY_SHARE_TOKEN_BYTES], void **segment)
 {
@@ -495,7 +495,7 @@ static void unshare(void *self, void *segment)
     free(s);
 }
 
-/* ---- Hubs --------------------------------------------------------------------------------------------------- */
+/* ---- Hubs ---- */
 
 static void destroy(void *self, bool broken)
 {

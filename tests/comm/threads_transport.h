@@ -2,8 +2,7 @@
  * A transport whose processes are threads of this one: rows are copied from the sender's memory by the receiver, and
  * everything can be counted, delayed, put out of order or made to fail.
  */
-#ifndef SWITCHYARD_TESTS_THREADS_TRANSPORT_H
-#define SWITCHYARD_TESTS_THREADS_TRANSPORT_H
+#pragma once
 
 #include "../support.h"
 
@@ -41,5 +40,3 @@ void threads_damage(struct threads_hub *hub, int device, int byte, int mask, voi
 
 /* one(device, user) on n threads at a time. */
 void threads_run(int n, void (*one)(int device, void *user), void *user);
-
-#endif

@@ -10,7 +10,7 @@ bool on_device(void)
     return getenv("SWITCHYARD_COMPAT_DEVICE") != NULL;
 }
 
-/* ---- Tensors ----------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 /* Its elements; of more than 2^40 no more are counted. */
 static int64_t arg_count(const struct arg *a)
@@ -115,7 +115,7 @@ static void arg_expect_untouched(const struct arg *a, bool all, const char *what
     free(now);
 }
 
-/* ---- Words ------------------------------------------------------------------------------------------- */
+/* ---- Words ---- */
 
 enum { WORD = 64 };
 
@@ -219,7 +219,7 @@ const aclIntArray *acl_call_array(struct call *c, int number)
     return c->array;
 }
 
-/* ---- Calls of cases ---------------------------------------------------------------------------------- */
+/* ---- Calls of cases ---- */
 
 /* The word of `op` for this alternative. */
 static const struct op *op_of(const struct example *ex, int alt)
@@ -319,7 +319,7 @@ void acl_call_named(struct call *c, const char *name)
     fail_msg("no case %s", name);
 }
 
-/* ---- Changes ----------------------------------------------------------------------------------------- */
+/* ---- Changes ---- */
 
 /* The values of the case do not fit any more, unless there are fewer. */
 static void drop_data(struct arg *a, bool more)
@@ -416,7 +416,7 @@ void acl_call_change(struct call *c, const char *changes)
     free(copy);
 }
 
-/* ---- Both phases ------------------------------------------------------------------------------------- */
+/* ---- Both phases ---- */
 
 void acl_call_make(struct call *c)
 {
@@ -515,7 +515,7 @@ void expect_aclnn_at(aclnnStatus got, aclnnStatus want, const char *file, int li
     _fail(file, line);
 }
 
-/* ---- Cases: compact, and with every tensor laid out at random ---------------------------------------- */
+/* ---- Cases: compact, and with every tensor laid out at random ---- */
 
 enum { LAYOUTS = 5, ROUNDS = 20, MANY_ELEMENTS = 10000 };
 static int seen[LAYOUTS];
@@ -580,7 +580,7 @@ TEST(all_layouts)
         assert_true(seen[i] > 0);
 }
 
-/* ---- Rows -------------------------------------------------------------------------------------------- */
+/* ---- Rows ---- */
 
 static void expect_status_of(const struct run *run, const char *changes, aclnnStatus want)
 {
@@ -616,7 +616,7 @@ static void run_ask(void **state)
     acl_call_free(&c);
 }
 
-/* ---- For the first case of every operator ------------------------------------------------------------ */
+/* ---- For the first case of every operator ---- */
 
 /* Each tensor alone: missing, without data, of a type that no operator takes, in a format that strides do not describe. */
 static void wrong_tensors(void **state)
@@ -695,7 +695,7 @@ static void of_another_operator(void **state)
     acl_call_free(&c);
 }
 
-/* ---- The program ------------------------------------------------------------------------------------- */
+/* ---- The program ---- */
 
 static void add_run(struct test_list *list, struct run run, const char *name, CMUnitTestFunction function)
 {

@@ -18,8 +18,7 @@
  *     TENSOR strides 5,1                 and offset 2, format 29
  *     TENSOR over OTHER                  the same tensor as the other
  */
-#ifndef SWITCHYARD_TESTS_COMPAT_ACLNN_H
-#define SWITCHYARD_TESTS_COMPAT_ACLNN_H
+#pragma once
 
 #include "acl/acl.h"
 #include "aclnn/acl_meta.h"
@@ -105,5 +104,3 @@ void expect_aclnn_at(aclnnStatus got, aclnnStatus want, const char *file, int li
 /* Further tests. */
 void add_lifetimes(struct test_list *list);
 void add_runtime(struct test_list *list);
-
-#endif /* SWITCHYARD_TESTS_COMPAT_ACLNN_H */

@@ -174,7 +174,7 @@ TEST(parts_of_one_tensor)
     }
 }
 
-/* ---- Sentences and threads --------------------------------------------------------------------------- */
+/* ---- Sentences and threads ---- */
 
 /* The sentence is the thread's own, and returned once. */
 static void *reject_elsewhere(void *answer)
@@ -252,7 +252,7 @@ TEST(several_threads)
     }
 }
 
-/* ---- Devices ----------------------------------------------------------------------------------------- */
+/* ---- Devices ---- */
 
 TEST(devices_that_are_not_there)
 {

@@ -51,7 +51,7 @@ void mlu_expect(mluOpStatus_t status, mluOpStatus_t want, const char *file, int 
     }
 }
 
-/* ---- Calls ------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 size_t mlu_bytes(const struct mlu_call *call, int i)
 {
@@ -133,7 +133,7 @@ mluOpStatus_t mlu_run(const struct mlu_call *call)
     return st;
 }
 
-/* ---- Beside the native calls ------------------------------------------------------------------------- */
+/* ---- Beside the native calls ---- */
 
 static sy_status run_native(sy_ctx *ctx, const struct mlu_call *call)
 {

@@ -2,8 +2,7 @@
  * What the tests of the MLU-OPS layer share: the three operators as one kind of call with five tensors, so that loops
  * and tables can handle them.
  */
-#ifndef SWITCHYARD_TESTS_COMPAT_MLUOP_H
-#define SWITCHYARD_TESTS_COMPAT_MLUOP_H
+#pragma once
 
 #include "support.h"
 
@@ -57,5 +56,3 @@ void mlu_expect(mluOpStatus_t status, mluOpStatus_t want, const char *file, int 
 void add_checks(struct test_list *list);
 void add_descriptors(struct test_list *list);
 void add_runtime(struct test_list *list);
-
-#endif

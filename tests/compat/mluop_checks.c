@@ -30,7 +30,7 @@ struct faults {
 };
 enum { WAYS = 6 }; /* types; each of two dimensions more and less */
 
-/* ---- The model -------------------------------------------------------------------------------------------- */
+/* ---- The model ---- */
 
 static int64_t elements(enum mlu_op op, int i, const struct mlu_sizes *sizes)
 {
@@ -103,7 +103,7 @@ static mluOpStatus_t validate(enum mlu_op op, const struct mlu_sizes *sizes, con
     return f[NO_DATA] >= 0 || overlap ? MLUOP_STATUS_BAD_PARAM : MLUOP_STATUS_SUCCESS;
 }
 
-/* ---- The call --------------------------------------------------------------------------------------------- */
+/* ---- The call ---- */
 
 /* One memory for all tensors, large enough for the small sizes; calls with large ones must not reach their
    data. */
@@ -220,7 +220,7 @@ static void all_pairs(void **state)
     buf_free(memory);
 }
 
-/* ---- Single rules ------------------------------------------------------------------------------------ */
+/* ---- Single rules ---- */
 
 /* All tensors of numbers have another type. */
 static void only_floats(void **state)

@@ -230,7 +230,7 @@ TEST(sizes_of_types)
     bad(mluOpGetSizeOfDataType(MLUOP_DTYPE_FLOAT, NULL));
 }
 
-/* ---- Handles --------------------------------------------------------------------------------------- */
+/* ---- Handles ---- */
 
 TEST(statuses_have_names)
 {

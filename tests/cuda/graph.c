@@ -14,7 +14,7 @@ static bool is_emulated(void)
     return emulated("emulator_slow_calls") != NULL;
 }
 
-/* ---- A decode step ---------------------------------------------------------------------------------------- */
+/* ---- A decode step ---- */
 
 enum {
     T = 8,
@@ -375,7 +375,7 @@ TEST(contexts_work_at_the_same_time)
     }
 }
 
-/* ---- Every operator --------------------------------------------------------------------------------------- */
+/* ---- Every operator ---- */
 
 static void move(sy_ctx *ctx, struct test_call *c, void *there[TEST_CALL_TENSORS])
 {

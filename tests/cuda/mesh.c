@@ -93,7 +93,7 @@ static void calls_take_no_memory_and_do_not_wait(struct mirror *w)
     assert_true(st == SY_OK || st == SY_ERR_CAPACITY);
 }
 
-/* ---- A mapping on the device ------------------------------------------------------------------------------ */
+/* ---- A mapping on the device ---- */
 
 static sy_status dispatch_by_device(struct side *s)
 {
@@ -119,7 +119,7 @@ static void a_mapping_on_the_device_cannot_be_captured(struct mirror *w)
     sy_device_free(s->ctx, s->mapping_there);
 }
 
-/* ---- Routings --------------------------------------------------------------------------------------------- */
+/* ---- Routings ---- */
 
 /* After a dispatch that was rejected on the device its routing is empty: the host has given it away by then. */
 static void a_routing_after_a_fault(struct mirror *w)
@@ -157,7 +157,7 @@ static void a_routing_of_a_device_stays_there(struct mirror *w)
     assert_non_null(strstr(sy_ctx_error(ctx), "was filled by a dispatch on a device, want tensors there"));
 }
 
-/* ---- Requests --------------------------------------------------------------------------------------------- */
+/* ---- Requests ---- */
 
 static sy_status start(struct side *s, sy_request **request)
 {
@@ -260,7 +260,7 @@ static void a_replay_that_was_rejected(struct mirror *w)
     assert_int_equal(st == SY_OK ? sy_ctx_sync(ctx) : st, SY_ERR_STATE); /* the routing is empty */
 }
 
-/* ---- Two devices ------------------------------------------------------------------------------------------ */
+/* ---- Two devices ---- */
 
 static void expect_round_trip(const struct mirror *w, struct side *s)
 {
@@ -305,7 +305,7 @@ static void a_comm_of_two_devices(struct mirror *w)
     free(want);
 }
 
-/* ---- What fails ------------------------------------------------------------------------------------------- */
+/* ---- What fails ---- */
 
 /* PADDED both ways with a mapping of so many experts that the host reads the choices. */
 static sy_status run_by_host(struct side *s)
@@ -358,7 +358,7 @@ TEST(what_fails_is_reported)
     expect_failures("copy", run_by_host, 10);
 }
 
-/* ---- Without tokens --------------------------------------------------------------------------------------- */
+/* ---- Without tokens ---- */
 
 /* After a combine whose table may have an expert that is not there. */
 static sy_status combine_and_dispatch(struct side *s)
@@ -390,7 +390,7 @@ static void a_routing_of_no_tokens(struct mirror *w)
     }
 }
 
-/* ---- Traces ----------------------------------------------------------------------------------------------- */
+/* ---- Traces ---- */
 
 struct heard {
     int n;
@@ -434,7 +434,7 @@ static void traces_have_the_bytes(struct mirror *w)
     }
 }
 
-/* ---- A request during a capture ---------------------------------------------------------------------------- */
+/* ---- A request during a capture ---- */
 
 /* It stays open until the capture has ended, and the capture is not spoilt. */
 static void a_request_before_a_capture(struct mirror *w)

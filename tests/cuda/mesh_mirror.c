@@ -182,7 +182,7 @@ sy_status side_run(struct side *s)
     return st;
 }
 
-/* ---- Contents --------------------------------------------------------------------------------------------- */
+/* ---- Contents ---- */
 
 void side_choose(const struct side *s, enum field f, int d, int64_t i, int64_t value)
 {
@@ -224,7 +224,7 @@ void side_choose_one(const struct side *s, int64_t expert)
             side_choose(s, CHOSEN, d, i, i % K == 0 || expert < 0 ? expert : -1);
 }
 
-/* ---- Twins ------------------------------------------------------------------------------------------------ */
+/* ---- Twins ---- */
 
 int mirror_fail_at(const char *what, int n)
 {

@@ -2,8 +2,7 @@
  * For tests/cuda/mesh.c: the tensors of a mesh of four devices inside one process, in memory of a CUDA device and of the CPU, and calls
  * of every layout with them.
  */
-#ifndef SWITCHYARD_TESTS_MESH_MIRROR_H
-#define SWITCHYARD_TESTS_MESH_MIRROR_H
+#pragma once
 
 #include "tensors.h"
 
@@ -97,5 +96,3 @@ void mirror_fetch(const struct mirror *w, const struct side *there); /* all byte
 
 /* Of the emulator: makes the n-th step of a kind fail (0: none), and returns how far the last such request was from that. */
 int mirror_fail_at(const char *what, int n);
-
-#endif

@@ -60,7 +60,7 @@ template <typename V> struct memory {
 
 static struct syc_queue queue = {NULL, cudaSuccess, 4, false};
 
-/* ---- The polynomial --------------------------------------------------------------------------------------------- */
+/* ---- The polynomial ---- */
 
 /* 2^(2^-i) with 63 bits after the point, from square roots of integers. */
 struct roots {
@@ -146,7 +146,7 @@ static void powers_of_two_are_near(void **)
     }
 }
 
-/* ---- Rows --------------------------------------------------------------------------------------------------------- */
+/* ---- Rows ---- */
 
 /* Logits of a type, and the same as f32. */
 struct row {
@@ -185,7 +185,7 @@ static float largest_of(const row &r)
     return syi_key_value(key);
 }
 
-/* ---- Sums ------------------------------------------------------------------------------------------------------- */
+/* ---- Sums ---- */
 
 /* What each tile weighs: ~0 where that is not known. */
 template <sy_type T>
@@ -301,7 +301,7 @@ static void sums_are_within_the_bound(void **)
     assert_true(tally.worst > 0.02); /* the test sees errors */
 }
 
-/* ---- Rows that are decided ---------------------------------------------------------------------------------------- */
+/* ---- Rows that are decided ---- */
 
 template <sy_type T>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS) try_row(const struct syi_sample_plan p, int *how)

@@ -61,7 +61,7 @@ struct fixture {
     }
 };
 
-/* ---- Ranks ----------------------------------------------------------------------------------------------------- */
+/* ---- Ranks ---- */
 
 /* Keys; -1: none, below -1 or not below n_keys: wrong. */
 struct numbers {
@@ -258,7 +258,7 @@ static void a_closed_gate(void **)
         }
 }
 
-/* ---- Sorting --------------------------------------------------------------------------------------------------- */
+/* ---- Sorting ---- */
 
 struct elements {
     const u64 *k;
@@ -309,7 +309,7 @@ static void sorts(void **)
             sort_once((size_t)n, bits, below(2) ? 3 : 1ull << 40, devices[below(6)]);
 }
 
-/* ---- Prefix sums ------------------------------------------------------------------------------------------------ */
+/* ---- Prefix sums ---- */
 
 static void scan_kernel(u64 *value, int64_t n, u64 most, u64 *sum)
 {
@@ -348,7 +348,7 @@ static void prefix_sums(void **)
         }
 }
 
-/* ---- Chunks ----------------------------------------------------------------------------------------------------- */
+/* ---- Chunks ---- */
 
 static void chunks_cover_everything(void **)
 {
@@ -363,7 +363,7 @@ static void chunks_cover_everything(void **)
         }
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------------------------- */
+/* ---- Rows ---- */
 
 struct rows {
     const uint8_t *from;

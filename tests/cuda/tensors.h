@@ -1,8 +1,7 @@
 /*
  * Tensors behind each other, in memory of a CUDA device or of the CPU, at the same places in both; what the emulated device counts.
  */
-#ifndef SWITCHYARD_TESTS_CUDA_TENSORS_H
-#define SWITCHYARD_TESTS_CUDA_TENSORS_H
+#pragma once
 
 #include "support.h"
 
@@ -31,5 +30,3 @@ sy_ctx *device_ctx(int ordinal); /* or the test is skipped */
 /* A function of the emulator; NULL: the device is a real one. */
 void *emulated(const char *function);
 unsigned long slow_calls(void); /* of the emulator: calls that allocate or wait */
-
-#endif

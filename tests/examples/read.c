@@ -35,7 +35,7 @@ static char *next_word(char **text)
     return word;
 }
 
-/* ---- Lines --------------------------------------------------------------------------------------------- */
+/* ---- Lines ---- */
 
 const struct entry *example_entry(const struct example *ex, const char *name, bool out)
 {
@@ -290,7 +290,7 @@ int example_alternatives(const struct example *ex)
     return n;
 }
 
-/* ---- Elements ------------------------------------------------------------------------------------------ */
+/* ---- Elements ---- */
 
 sy_type entry_type(const struct entry *entry, int alt)
 {

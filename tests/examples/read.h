@@ -2,8 +2,7 @@
  * Reads a file of worked examples; README.md describes the format. A file that cannot be read ends the program with a
  * message that names the line.
  */
-#ifndef SWITCHYARD_TESTS_EXAMPLES_READ_H
-#define SWITCHYARD_TESTS_EXAMPLES_READ_H
+#pragma once
 
 #include "support.h"
 
@@ -58,5 +57,3 @@ int64_t pair_value(const char *pairs, const char *name, int64_t missing);
 
 _Noreturn void bad_line(const struct examples *file, int line, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-
-#endif

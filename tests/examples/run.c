@@ -43,7 +43,7 @@ struct call {
     union test_args args;
 };
 
-/* ---- Fields -------------------------------------------------------------------------------------------- */
+/* ---- Fields ---- */
 
 /* An output, or an input that another entry of the description names as one. */
 static bool is_output(const sy_field_info *field)
@@ -121,7 +121,7 @@ static void set_scalar(struct call *c, const sy_field_info *field, const char *v
     }
 }
 
-/* ---- Tensors ------------------------------------------------------------------------------------------- */
+/* ---- Tensors ---- */
 
 static void make_tensor(struct call *c, int i, DLDataType type, int rank, const int64_t *shape)
 {
@@ -263,7 +263,7 @@ static void free_call(struct call *c)
     }
 }
 
-/* ---- What is expected ---------------------------------------------------------------------------------- */
+/* ---- What is expected ---- */
 
 static void print_element(DLDataType type, const unsigned char *at)
 {
@@ -350,7 +350,7 @@ static void check_query(const struct call *c)
         expect_rejection(c, status);
 }
 
-/* ---- Runs ---------------------------------------------------------------------------------------------- */
+/* ---- Runs ---- */
 
 static void check_call(struct call *c)
 {
@@ -383,7 +383,7 @@ static void check_case(void **state)
     free(c);
 }
 
-/* ---- The program --------------------------------------------------------------------------------------- */
+/* ---- The program ---- */
 
 static int open_contexts(void **state)
 {

@@ -87,7 +87,7 @@ TEST(everything_else_saturates_or_vanishes)
     assert_int_equal(syi_f32_to_i8(-200.0f), 0x80);
 }
 
-/* ---- Decoders ---------------------------------------------------------------------------------------- */
+/* ---- Decoders ---- */
 
 static uint32_t product(int type, int to, unsigned code, float w)
 {
@@ -156,7 +156,7 @@ static void decodes_groups(void **state)
             }
 }
 
-/* ---- Encoders ---------------------------------------------------------------------------------------- */
+/* ---- Encoders ---- */
 
 static float any_number(uint64_t *rng, int from, void *x, size_t i, int low, int high)
 {

@@ -80,7 +80,7 @@ static void copies_groups_of_rows(void **state)
             copy_some(table(state), &rng, n, lengths[i], 64);
 }
 
-/* ---- Rows of numbers --------------------------------------------------------------------------------- */
+/* ---- Rows of numbers ---- */
 
 /* A guarded row off alignment: mostly tame numbers whose sums round, some hard ones, all of them with `wild`
    of 8. */
@@ -147,7 +147,7 @@ static void scales_all_values_of_16_bits(void **state)
     }
 }
 
-/* ---- Sums of rows and dot products ------------------------------------------------------------------- */
+/* ---- Sums of rows and dot products ---- */
 
 static void expect_sum_of_rows(syi_sum_rows_fn *sum_rows, enum number_type type, uint64_t *rng, size_t n_rows,
                                size_t n)
@@ -268,7 +268,7 @@ static void multiplies_rows_with_rows(void **state)
     assert_true(seen.finite > 2500 && seen.nan > 500 && seen.ordered > 1500);
 }
 
-/* ---- Positions --------------------------------------------------------------------------------------- */
+/* ---- Positions ---- */
 
 static void finds_nonzero_bytes(void **state)
 {
@@ -472,7 +472,7 @@ static void sums_exponentials(void **state)
     }
 }
 
-/* ---- Order of raw logits ----------------------------------------------------------------------------- */
+/* ---- Order of raw logits ---- */
 
 static uint16_t order_of(uint16_t upper)
 {

@@ -12,19 +12,20 @@ TYPE = re.compile(r"^(?:template <.*> )?(?:struct|union|enum|class) (?:\w+\([^)]
 # Folders, and how every quoted include in them may begin. "." is a header beside the file.
 ARROWS = {
     "src/base": {"base"},
-    "src/kernels": {"base", "kernels"},
-    "src/cpu": {"base", "kernels", "cpu"},
-    "src/comm": {"base", "comm"},
-    "src/exchange": {"base", "kernels", "cpu", "comm", "exchange"},
-    "src/cuda/runtime": {"base", "cuda/cuda.h", "cuda/runtime"},
-    "src/cuda/prim": {"base", "cuda/runtime", "cuda/prim"},
-    "src/cuda/codes": {"base", "cuda/runtime", "cuda/prim", "cuda/codes"},
-    "src/cuda/kv": {"base", "cuda/runtime", "cuda/prim", "cuda/codes", "cuda/kv"},
-    "src/cuda/moe": {"base", "cuda/runtime", "cuda/prim", "cuda/codes", "cuda/moe"},
-    "src/cuda/sample": {"base", "cuda/runtime", "cuda/prim", "cuda/sample"},
-    "src/cuda/exchange": {"base", "cuda/runtime", "cuda/prim", "cuda/codes", "cuda/moe", "cuda/exchange"},
-    "src/cuda": {"base", "cuda"},
-    "src/ops": {"base", "kernels", "cpu", "cuda", "comm", "exchange", "ops"},
+    "src/plan": {"base", "plan"},
+    "src/kernels": {"base", "plan", "kernels"},
+    "src/cpu": {"base", "plan", "kernels", "cpu"},
+    "src/comm": {"base", "plan", "comm"},
+    "src/exchange": {"base", "plan", "kernels", "cpu", "comm", "exchange"},
+    "src/cuda/runtime": {"base", "plan", "cuda/cuda.h", "cuda/runtime"},
+    "src/cuda/prim": {"base", "plan", "cuda/runtime", "cuda/prim"},
+    "src/cuda/codes": {"base", "plan", "cuda/runtime", "cuda/prim", "cuda/codes"},
+    "src/cuda/kv": {"base", "plan", "cuda/runtime", "cuda/prim", "cuda/codes", "cuda/kv"},
+    "src/cuda/moe": {"base", "plan", "cuda/runtime", "cuda/prim", "cuda/codes", "cuda/moe"},
+    "src/cuda/sample": {"base", "plan", "cuda/runtime", "cuda/prim", "cuda/sample"},
+    "src/cuda/exchange": {"base", "plan", "cuda/runtime", "cuda/prim", "cuda/codes", "cuda/moe", "cuda/exchange"},
+    "src/cuda": {"base", "plan", "cuda"},
+    "src/ops": {"base", "plan", "kernels", "cpu", "cuda", "comm", "exchange", "ops"},
     "transports/common": {"."},
     "transports/mpi": {".", "transports/common"},
     "transports/nccl": {".", "transports/common"},
@@ -40,13 +41,13 @@ ARROWS = {
     "tests/op": {".", "support.h", "support_memory.h", "mesh_cases.h", "case", "oracle"},
     "tests/comm": {".", "support.h", "support_memory.h", "mesh_cases.h", "mesh_misuse.h", "schedule.h", "oracle", "comm"},
     "tests/oracle": {".", "support.h", "oracle"},
-    "tests/fault": {".", "support.h", "wrapped.h", "support_memory.h", "oracle", "base", "kernels", "cpu", "ops"},
-    "tests/isa": {".", "support.h", "oracle", "base", "kernels", "cpu", "ops"},
+    "tests/fault": {".", "support.h", "wrapped.h", "support_memory.h", "oracle", "base", "plan", "kernels", "cpu", "ops"},
+    "tests/isa": {".", "support.h", "oracle", "base", "plan", "kernels", "cpu", "ops"},
     "tests/mpi": {".", "support.h", "groups.h", "support_memory.h", "oracle", "mesh_cases.h", "mesh_misuse.h", "schedule.h", "transports", "comm", "cuda"},
     "tests/nccl/fake": set(),
     "tests/nccl": {".", "support.h", "support_memory.h", "ranks.h", "mesh_cases.h", "transports", "comm"},
     "tests/compat": {".", "support.h", "examples", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h", "cn_api.h"},
-    "tests/cuda": {".", "support.h", "base", "cuda"},
+    "tests/cuda": {".", "support.h", "base", "plan", "cuda"},
     "tests/fuzz": {"safetensors.h"},
     "python/binding/jax": {"python"},
     "python/binding/mpi": {"python"},
@@ -167,7 +168,7 @@ class Structure(unittest.TestCase):
         self.assertIsNotNone(arrow_fault("tests/oracle/x.c", "base/base.h"))
         self.assertIsNotNone(arrow_fault("cli/run.c", "../src/base/base.h"))
         self.assertIsNotNone(arrow_fault("cli/run.c", "bench/bench.h"))
-        self.assertIsNotNone(arrow_fault("transports/mpi/comm.c", "base/mesh.h"))
+        self.assertIsNotNone(arrow_fault("transports/mpi/comm.c", "plan/mesh.h"))
         self.assertIsNotNone(arrow_fault("transports/nccl/line.c", "../mpi/transport.h"))
         self.assertIsNotNone(arrow_fault("python/binding/module.c", "base/base.h"))
         self.assertIsNotNone(arrow_fault("python/binding/module.c", "../../src/base/base.h"))
@@ -194,7 +195,7 @@ class Structure(unittest.TestCase):
         texts = listed[listed.index("#define SYI_CONTENT_FAULTS"):listed.index("enum syi_bad")]
         self.assertEqual(set(re.findall(r"{([^}]*)}", texts)) - known, set())
         self.assertEqual(texts.count("{"), texts.count("}"))
-        backend = "".join("".join(lines_of(path)) for path in sources() if path.startswith(("src/cpu/", "src/base/")))
+        backend = "".join("".join(lines_of(path)) for path in sources() if path.startswith(("src/cpu/", "src/base/", "src/plan/")))
         backend += "".join(lines_of("src/cuda/exchange/all_to_all_choices.cuh"))  # what the host finds for a mesh in CPU memory
         self.assertGreater(len(names), 50)
         self.assertEqual([name for name in names if not re.search(rf"\bSYI_BAD_{name}\b", backend)], [])

@@ -34,7 +34,7 @@ static sy_comm *comm_new(sy_mesh mesh, const sy_comm_options *options)
     return comm;
 }
 
-/* ---- Cases -------------------------------------------------------------------------------------------- */
+/* ---- Cases ---- */
 
 struct cases {
     sy_mesh mesh;
@@ -54,7 +54,7 @@ static void test_cases(void **state)
         fail_msg("%s", why);
 }
 
-/* ---- A process that never comes ----------------------------------------------------------------------- */
+/* ---- A process that never comes ---- */
 
 /* The last process comes after the others have given up: they break the comm and say so, for good. */
 TEST(test_absent_process)

@@ -36,7 +36,7 @@ static bool emulated(void)
     return library != NULL && strstr(library, "emulated") != NULL;
 }
 
-/* ---- Kernels --------------------------------------------------------------------------------------------- */
+/* ---- Kernels ---- */
 
 /* Of an emulated device: kernels that their first launch loaded. */
 static unsigned long late_loads(void)
@@ -68,7 +68,7 @@ TEST(test_kernels)
     assert_int_equal(late_loads(), before);
 }
 
-/* ---- Memory that others map ---------------------------------------------------------------------------- */
+/* ---- Memory that others map ---- */
 
 enum { WINDOW_BYTES = 1 << 17, TABLE_BYTES = 1 << 14, ROUNDS = 40 };
 
@@ -211,7 +211,7 @@ static void test_windows(void **state)
         fail_msg("%s %s", right ? "" : "how it was shared;", why);
 }
 
-/* ---- The same call again -------------------------------------------------------------------------------- */
+/* ---- The same call again ---- */
 
 /* Tensors are in the same place each time, so that a device may repeat what it did; contents are others. In one round a choice of the last
    process is wrong. */
@@ -262,7 +262,7 @@ TEST(test_the_same_call_again)
     sy_ctx_destroy(ctx);
 }
 
-/* ---- Mistakes of one process ----------------------------------------------------------------------------- */
+/* ---- Mistakes of one process ---- */
 
 /* All processes return the same status and sentence. */
 static void expect_all(sy_ctx *ctx, sy_status got, sy_status want)
@@ -331,7 +331,7 @@ TEST(test_alloc_mistakes)
     sy_ctx_destroy(ctx);
 }
 
-/* ---- Another device -------------------------------------------------------------------------------------------- */
+/* ---- Another device ---- */
 
 sy_status __real_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t bytes); /* NOLINT */
 sy_status __real_sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm,                        /* NOLINT */
@@ -398,7 +398,7 @@ static void test_other_device(void **state)
     sy_ctx_destroy(ctx[1]);
 }
 
-/* ---- A capture ---------------------------------------------------------------------------------------------------- */
+/* ---- A capture ---- */
 
 sy_status __real_sy_request_wait(sy_request *request, sy_phase phase); /* NOLINT */
 
@@ -446,7 +446,7 @@ static void test_capture(void **state)
         fail_msg("%s", why);
 }
 
-/* ---- A fault of another call ---------------------------------------------------------------------------------- */
+/* ---- A fault of another call ---- */
 
 /* Slots of a position that is not in the table: the context reports it later, and skips what comes after. */
 static void make_fault(sy_ctx *ctx)
@@ -501,7 +501,7 @@ static void test_other_fault(void **state)
         fail_msg("%s; the other call: %s", why, sy_status_name(found));
 }
 
-/* ---- A process that stops ---------------------------------------------------------------------------------- */
+/* ---- A process that stops ---- */
 
 static void sleep_ms(long ms)
 {

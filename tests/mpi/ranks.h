@@ -2,8 +2,7 @@
  * Test programs that run as several processes, of MPI (ranks_mpi.c) or connected by NCCL (tests/nccl/ranks_nccl.c). Every process runs every test; process 0 alone reports, in TAP, and a
  * test has failed when it failed in any of them. A test that hangs ends the program, with the stack of every process.
  */
-#ifndef SWITCHYARD_TESTS_RANKS_H
-#define SWITCHYARD_TESTS_RANKS_H
+#pragma once
 
 #include "support.h"
 
@@ -43,5 +42,3 @@ sy_mesh mesh_number(int i);
 /* For ranks.c: of each kind of processes. */
 void ranks_open(void); /* sets this_rank and n_ranks */
 void ranks_close(void);
-
-#endif

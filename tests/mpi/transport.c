@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
-/* ---- Gathers ------------------------------------------------------------------------------------------ */
+/* ---- Gathers ---- */
 
 static const sy_axis axes[] = {SY_AXIS_ALL, SY_AXIS_0, SY_AXIS_1};
 
@@ -138,7 +138,7 @@ TEST(test_a_fence_waits_for_all)
     close_transport(mpi, NULL);
 }
 
-/* ---- Exchanges ---------------------------------------------------------------------------------------- */
+/* ---- Exchanges ---- */
 
 enum { MOST_ROWS = 40, TABLE_ROWS = 64 * MOST_ROWS };
 
@@ -327,7 +327,7 @@ TEST(test_warm_paths_allocate_nothing)
     close_transport(mpi, &memory);
 }
 
-/* ---- Shared memory ------------------------------------------------------------------------------------ */
+/* ---- Shared memory ---- */
 
 static void fence(struct syi_mpi *mpi)
 {
@@ -460,7 +460,7 @@ TEST(test_memory_of_others)
     close_transport(mpi, NULL);
 }
 
-/* ---- Failures ----------------------------------------------------------------------------------------- */
+/* ---- Failures ---- */
 
 /* The n-th allocation fails in the last process; all of them hear of it, nothing is left. */
 TEST(test_no_memory_for_a_transport)

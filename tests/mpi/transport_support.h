@@ -1,6 +1,5 @@
 /* What the tests of the transport share. */
-#ifndef SWITCHYARD_TESTS_MPI_TRANSPORT_SUPPORT_H
-#define SWITCHYARD_TESTS_MPI_TRANSPORT_SUPPORT_H
+#pragma once
 
 #include "ranks.h"
 #include "support_memory.h"
@@ -22,5 +21,3 @@ void expect_ok(struct syi_mpi *mpi, sy_status status);
 
 /* A byte that identifies its origin. */
 unsigned char byte_of(int64_t device, int64_t row, int64_t column);
-
-#endif

@@ -61,7 +61,7 @@ static void test_attempt(void **state)
 }
 
 #ifdef SWITCHYARD_TESTS_FAKE_NCCL_H
-/* ---- What fails in one process ------------------------------------------------------------------------- */
+/* ---- What fails in one process ---- */
 
 /* From the first on: without a stream, two events and pinned memory a process cannot answer. */
 static const struct failure {

@@ -1,6 +1,5 @@
 /* Beyond ranks.h, for tests that end one of the processes. */
-#ifndef SWITCHYARD_TESTS_RANKS_NCCL_H
-#define SWITCHYARD_TESTS_RANKS_NCCL_H
+#pragma once
 
 #include "ranks.h"
 
@@ -11,5 +10,3 @@ extern ncclComm_t ranks_nccl;
 
 /* Collective: another one. */
 ncclComm_t ranks_nccl_new(void);
-
-#endif

@@ -5,7 +5,7 @@
 #include "support.h"
 #include "support_memory.h"
 
-/* ---- Creation ----------------------------------------------------------------------------------------------- */
+/* ---- Creation ---- */
 
 TEST(create_with_defaults)
 {
@@ -111,7 +111,7 @@ TEST(thread_limit)
     sy_ctx_destroy(ctx);
 }
 
-/* ---- Names and versions ------------------------------------------------------------------------------------- */
+/* ---- Names and versions ---- */
 
 TEST(status_names)
 {
@@ -145,7 +145,7 @@ TEST(versions)
     assert_true(sy_results_version() >= 1);
 }
 
-/* ---- Sentence and fault ------------------------------------------------------------------------------------- */
+/* ---- Sentence and fault ---- */
 
 static int permute(void)
 {
@@ -176,7 +176,7 @@ TEST(query_clears_sentence_and_fault)
     sy_ctx_destroy(ctx);
 }
 
-/* ---- Lent workspace ----------------------------------------------------------------------------------------- */
+/* ---- Lent workspace ---- */
 
 /* All that was lent counts, also what the call does not need, where tests/case has tensors at the end of what is needed; and an
    overlap is told before a lack of memory. */
@@ -231,7 +231,7 @@ TEST(rejected_workspace)
     buf_free(lent);
 }
 
-/* ---- Argument structs of older and newer callers ------------------------------------------------------------ */
+/* ---- Argument structs of older and newer callers ---- */
 
 TEST(shorter_arguments_read_as_zero)
 {
@@ -308,7 +308,7 @@ TEST(shorter_options_read_as_zero)
     buf_free(older);
 }
 
-/* ---- Tracing ------------------------------------------------------------------------------------------------ */
+/* ---- Tracing ---- */
 
 struct heard {
     int calls, n_tensors;

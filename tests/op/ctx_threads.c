@@ -32,7 +32,7 @@ static void run_and_compare(sy_ctx *ctx, int index, const struct test_call *want
     test_call_free(&call);
 }
 
-/* ---- The caller's pool -------------------------------------------------------------------------------------- */
+/* ---- The caller's pool ---- */
 
 struct pool {
     int runs, most_tasks;
@@ -105,7 +105,7 @@ static void pool_of_four_threads(void **state)
     callers_pool((int)(uintptr_t)*state, four_threads);
 }
 
-/* ---- Several contexts at once ------------------------------------------------------------------------------- */
+/* ---- Several contexts at once ---- */
 
 struct worker {
     pthread_t thread;
@@ -149,7 +149,7 @@ static void two_contexts_in_two_threads(void **state)
     free(workers);
 }
 
-/* ---- A forked child ----------------------------------------------------------------------------------------- */
+/* ---- A forked child ---- */
 
 /*
  * The parent has used its threads; the child has one and must not wait for the others, whether it goes on with the
@@ -194,7 +194,7 @@ TEST(forked_child_finishes_with_its_own_context)
     expect_child_finishes(true);
 }
 
-/* ---- Allocation --------------------------------------------------------------------------------------------- */
+/* ---- Allocation ---- */
 
 /* The first call of a shape may allocate; the second may not, queries neither. */
 static void warm_calls_allocate_nothing(void **state)
@@ -225,7 +225,7 @@ static void warm_calls_allocate_nothing(void **state)
     assert_int_equal(counter.live, 0);
 }
 
-/* ---- Floating-point control --------------------------------------------------------------------------------- */
+/* ---- Floating-point control ---- */
 
 /* The result does not depend on the caller's rounding mode, and the mode is the caller's again afterwards; alone and in a team. */
 static void rounding_mode_is_ours_during_and_the_callers_after(void **state)

@@ -130,7 +130,7 @@ TEST(outputs_that_depend)
     sy_ctx_destroy(ctx);
 }
 
-/* ---- The texts that are executed --------------------------------------------------------------------------- */
+/* ---- The texts that are executed ---- */
 
 /* Removes one extent from the front of a text: "T", "E+1", "2E+1", "ceil(V/32)". Its plain letter goes to *name. */
 static bool take_extent(const char **s, char *name)
@@ -234,7 +234,7 @@ TEST(texts_can_be_executed)
     }
 }
 
-/* ---- Operators between devices ------------------------------------------------------------------------- */
+/* ---- Operators between devices ---- */
 
 TEST(any_operator)
 {

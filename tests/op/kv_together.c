@@ -20,7 +20,7 @@ TEST(missing_context_arguments_or_query)
     assert_int_equal(sy_kv_gather_query(ctx, &args, NULL), SY_ERR_NULL);
 }
 
-/* ---- Formats ------------------------------------------------------------------------------------------- */
+/* ---- Formats ---- */
 
 static sy_kv_format format_named(const char *name)
 {
@@ -113,7 +113,7 @@ TEST(formats_of_other_sizes)
     assert_true(out[1][1] == 2);
 }
 
-/* ---- Planes -------------------------------------------------------------------------------------------- */
+/* ---- Planes ---- */
 
 /* A view of some columns, heads or blocks of a tensor: same strides, another start. */
 struct part {

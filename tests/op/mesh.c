@@ -28,7 +28,7 @@ static void expect_call(struct mesh_call *call)
         fail_msg("%s", why);
 }
 
-/* ---- Problems by number ------------------------------------------------------------------------------- */
+/* ---- Problems by number ---- */
 
 static void random_cases(void **state)
 {
@@ -44,7 +44,7 @@ static void random_cases(void **state)
     sy_comm_destroy(comm);
 }
 
-/* ---- Requests ----------------------------------------------------------------------------------------- */
+/* ---- Requests ---- */
 
 /* Three requests, waited for last to first. */
 TEST(waited_for_in_reverse)
@@ -114,7 +114,7 @@ TEST(requests_return_rejections)
     sy_ctx_destroy(ctx);
 }
 
-/* ---- Comms -------------------------------------------------------------------------------------------- */
+/* ---- Comms ---- */
 
 TEST(local_comms)
 {
@@ -206,7 +206,7 @@ TEST(a_comm_on_a_small_stack)
     sy_comm_destroy(comm);
 }
 
-/* ---- Calls -------------------------------------------------------------------------------------------- */
+/* ---- Calls ---- */
 
 TEST(missing_context_or_comm)
 {

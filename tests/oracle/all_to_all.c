@@ -2,7 +2,7 @@
 
 #include "sum.h"
 
-/* ---- Groups and tokens -------------------------------------------------------------------------------------- */
+/* ---- Groups and tokens ---- */
 
 int oracle_a2a_devices(const struct a2a_case *c)
 {
@@ -63,7 +63,7 @@ int64_t oracle_a2a_tau(const struct a2a_case *c, int s, int64_t n)
     return before + n;
 }
 
-/* ---- Experts ------------------------------------------------------------------------------------------------ */
+/* ---- Experts ---- */
 
 static bool hosts(const struct a2a_case *c, int d, int64_t e)
 {
@@ -181,7 +181,7 @@ int64_t oracle_a2a_count(const struct a2a_case *c, int d, int64_t l)
     return count;
 }
 
-/* ---- Dispatch ----------------------------------------------------------------------------------------------- */
+/* ---- Dispatch ---- */
 
 static int64_t put(struct a2a_from *from, int64_t at, int device, int64_t n, int64_t slot)
 {
@@ -238,7 +238,7 @@ int64_t oracle_a2a_dispatch(const struct a2a_case *c, int d, struct a2a_from *fr
                                            : expert_rows(c, d, from);
 }
 
-/* ---- Combine ------------------------------------------------------------------------------------------------ */
+/* ---- Combine ---- */
 
 int64_t oracle_a2a_inputs(const struct a2a_case *c, int d, bool partial)
 {
@@ -285,7 +285,7 @@ struct a2a_from oracle_a2a_combine(const struct a2a_case *c, int d, int64_t n, i
     return (struct a2a_from){h, input_row(c, h, d, n, e, partial), k};
 }
 
-/* ---- Sums --------------------------------------------------------------------------------------------------- */
+/* ---- Sums ---- */
 
 static enum number_type number_of(DLDataType type)
 {

@@ -2,8 +2,7 @@
  * Truth for all_to_all_dispatch and all_to_all_combine, straight from the formulas: for every row of an output it searches
  * all devices, tokens and experts for the one that belongs there. Nothing is kept, sorted or sent.
  */
-#ifndef SWITCHYARD_ORACLE_ALL_TO_ALL_H
-#define SWITCHYARD_ORACLE_ALL_TO_ALL_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -79,5 +78,3 @@ struct a2a_sum {
 };
 void oracle_a2a_sum(const struct a2a_case *c, const struct a2a_sum *sum, int d, int64_t n, bool partial,
                     unsigned char *to);
-
-#endif

@@ -2,8 +2,7 @@
  * Numbers of eight bits by their definitions: sign, exponent and mantissa as powers of two in double; the nearest code
  * by looking at all of them.
  */
-#ifndef SWITCHYARD_ORACLE_CODES_H
-#define SWITCHYARD_ORACLE_CODES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ double oracle_code_largest(enum oracle_code type);              /* 448, 57344, 1
 
 /* The finite code nearest to a value, of two as near the even one. NaN: 7f, 7e, 0. A zero keeps its sign. */
 unsigned oracle_code_nearest(enum oracle_code type, double value);
-
-#endif

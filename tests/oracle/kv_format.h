@@ -2,8 +2,7 @@
  * Packed rows element by element: where a code, a scale and a rope number stand, by the format's own fields, and what
  * they mean in double. The nearest code is looked for among all.
  */
-#ifndef SWITCHYARD_ORACLE_KV_FORMAT_H
-#define SWITCHYARD_ORACLE_KV_FORMAT_H
+#pragma once
 
 #include <switchyard.h>
 
@@ -25,5 +24,3 @@ int64_t oracle_unpacked(const struct packed_cache *p); /* numbers of a dense row
 
 void oracle_unpack(const struct packed_cache *p, int64_t slot, enum number_type type, void *dense);
 void oracle_pack(const struct packed_cache *p, int64_t slot, enum number_type type, const void *dense);
-
-#endif

@@ -2,8 +2,7 @@
  * Truth for the slots of tokens in a paged cache: one position at a time in 128-bit arithmetic, faults in the order the
  * specification lists them.
  */
-#ifndef SWITCHYARD_ORACLE_KV_GATHER_H
-#define SWITCHYARD_ORACLE_KV_GATHER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,5 +24,3 @@ struct gather_case {
 /* Fills `slots` [B,k], -1 for padding and the tokens of other ranks, unless a fault is returned; its position is -1 where it is of a
    whole row, and it has an argument where it is of a length. */
 sy_fault oracle_kv_gather(const struct gather_case *in, int64_t *slots);
-
-#endif

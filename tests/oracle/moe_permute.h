@@ -1,8 +1,7 @@
 /*
  * Truth for moe_permute: dense arrays in, dense arrays out, by sorting. No library header, no library type.
  */
-#ifndef SWITCHYARD_ORACLE_MOE_PERMUTE_H
-#define SWITCHYARD_ORACLE_MOE_PERMUTE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ struct permute_truth {
 /* Fills `truth`; nothing but the sizes, counts and bad_token is set when a token has too many experts. */
 void oracle_moe_permute(const struct permute_case *in, struct permute_truth *truth);
 void oracle_moe_permute_free(struct permute_truth *truth);
-
-#endif

@@ -2,8 +2,7 @@
  * Truth for moe_route: every row is sorted as a whole, groups are sorted, and an expert's tokens are sorted when there
  * is a capacity. Values are doubles; a step that the definition rounds to f32 is rounded explicitly.
  */
-#ifndef SWITCHYARD_ORACLE_MOE_ROUTE_H
-#define SWITCHYARD_ORACLE_MOE_ROUTE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -45,5 +44,3 @@ struct route_result {
 };
 
 void oracle_moe_route(const struct route_case *in, struct route_result *out);
-
-#endif

@@ -14,7 +14,7 @@ static void *zeroed(int64_t count, size_t bytes)
     return memory;
 }
 
-/* ---- Pairs --------------------------------------------------------------------------------------------------- */
+/* ---- Pairs ---- */
 
 static void add_pair(const struct rows_case *in, struct rows_pairs *out, int64_t t, int64_t row, int64_t e)
 {
@@ -75,7 +75,7 @@ void oracle_pairs_free(struct rows_pairs *pairs)
     *pairs = (struct rows_pairs){0};
 }
 
-/* ---- Sums ---------------------------------------------------------------------------------------------------- */
+/* ---- Sums ---- */
 
 void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs, const void *permuted,
                       unsigned char *tokens)
@@ -94,7 +94,7 @@ void oracle_unpermute(const struct rows_case *in, const struct rows_pairs *pairs
     free(sum);
 }
 
-/* ---- Gradients ------------------------------------------------------------------------------------------------- */
+/* ---- Gradients ---- */
 
 void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pairs, const void *values,
                        unsigned char *grad_probs)

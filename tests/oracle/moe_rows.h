@@ -3,8 +3,7 @@
  * written down as a list of pairs (token, row, expert, weight) in the order that fixes the results; then the list is
  * walked once and each pair adds its part to where it belongs. No library header, no library type.
  */
-#ifndef SWITCHYARD_ORACLE_MOE_ROWS_H
-#define SWITCHYARD_ORACLE_MOE_ROWS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -53,5 +52,3 @@ void oracle_grad_probs(const struct rows_case *in, const struct rows_pairs *pair
 void oracle_unpermute_grad(const struct rows_case *in, const struct rows_pairs *pairs,
                            const void *grad_tokens, const void *saved, unsigned char *grad_permuted,
                            unsigned char *grad_probs);
-
-#endif

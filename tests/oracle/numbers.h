@@ -1,8 +1,7 @@
 /*
  * Numbers of 16 and 32 bits for oracles and tests.
  */
-#ifndef SWITCHYARD_ORACLE_NUMBERS_H
-#define SWITCHYARD_ORACLE_NUMBERS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ uint32_t number_round(enum number_type type, double value);
 uint32_t number_bits(enum number_type type, const void *array, int64_t i);
 double number_get(enum number_type type, const void *array, int64_t i);
 void number_put(enum number_type type, void *array, int64_t i, double value);
-
-#endif

@@ -9,7 +9,7 @@
 
 __extension__ typedef unsigned __int128 wide;
 
-/* ---- One operation, exactly, then one rounding ------------------------------------------------------- */
+/* ---- One operation, exactly, then one rounding ---- */
 
 /* A finite number as an integer and a power of two. */
 static uint64_t integer_of(float x, int *exponent)
@@ -55,7 +55,7 @@ static float quotient(float a, float b)
     return rounded(n / d, n % d != 0, p - q - 64, signbit(a) != signbit(b));
 }
 
-/* ---- Groups ------------------------------------------------------------------------------------------ */
+/* ---- Groups ---- */
 
 static enum oracle_code code_type(const sy_row_format *f)
 {

@@ -2,8 +2,7 @@
  * Truth for quantize_rows and dequantize_rows: quotients and products of 128-bit integers, rounded once; a power of two
  * by looking at all of them, a code likewise.
  */
-#ifndef SWITCHYARD_ORACLE_QUANTIZE_ROWS_H
-#define SWITCHYARD_ORACLE_QUANTIZE_ROWS_H
+#pragma once
 
 #include <switchyard.h>
 
@@ -16,5 +15,3 @@ int64_t oracle_place_scales(sy_scale_layout layout, size_t bytes, int64_t rows, 
 
 /* The f32 that a code and the bits of its scale stand for. */
 float oracle_dequantize(const sy_row_format *format, uint8_t code, uint32_t scale);
-
-#endif

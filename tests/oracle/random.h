@@ -1,8 +1,7 @@
 /*
  * Random numbers of the builders and oracles, the same on every machine; sizes of elements.
  */
-#ifndef SWITCHYARD_ORACLE_RANDOM_H
-#define SWITCHYARD_ORACLE_RANDOM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ void rng_fill(uint64_t *state, void *data, size_t bytes);
 
 /* Bytes of one element. */
 size_t type_bytes(DLDataType type);
-
-#endif

@@ -2,8 +2,7 @@
  * Truth for the operator `sample`: the arithmetic of section 7 of the specification with a full sort and 128-bit sums, so
  * results are compared bit for bit. bench/sample_plain.c knows nothing of that arithmetic: libm's exp, a sort and a running sum.
  */
-#ifndef SWITCHYARD_TESTS_ORACLE_SAMPLE_H
-#define SWITCHYARD_TESTS_ORACLE_SAMPLE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -67,5 +66,3 @@ void oracle_sample_philox(uint64_t seed, const uint32_t counter[4], uint32_t wor
 uint32_t oracle_sample_race_word(uint64_t seed, uint64_t offset, uint32_t stream, int64_t token);
 float oracle_sample_race_noise(uint32_t word);
 double oracle_sample_ln(uint64_t fixed40); /* ln(fixed40 * 2^-40), fixed40 > 0 */
-
-#endif

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- Transports --------------------------------------------------------------------------------------- */
+/* ---- Transports ---- */
 
 static void destroy(void *self, bool broken)
 {
@@ -70,7 +70,7 @@ bool syi_is_late(const struct syi_common *c, int64_t begin_ms, char sentence[SYI
     return true;
 }
 
-/* ---- Creation ----------------------------------------------------------------------------------------- */
+/* ---- Creation ---- */
 
 void syi_creation_reject(struct syi_creation *c, sy_status status, const char *sentence)
 {

@@ -12,8 +12,7 @@
  *
  * One process is one device; rank = device. A position is the place of a device in its group: the mesh, a column or a row of it.
  */
-#ifndef SYI_COMMON_H
-#define SYI_COMMON_H
+#pragma once
 
 #include <switchyard_transport.h>
 
@@ -79,5 +78,3 @@ void syi_creation_make_comm(struct syi_creation *c, struct syi_common *made, sy_
 
 /* The common result of all processes, in the caller's memory for it. */
 sy_status syi_creation_report(const struct syi_creation *c, const char *function);
-
-#endif

@@ -35,7 +35,7 @@ static bool fail(struct syi_mpi *self, size_t bytes, const char *what)
     return false;
 }
 
-/* ---- Objects ------------------------------------------------------------------------------------------ */
+/* ---- Objects ---- */
 
 static uint64_t stir(uint64_t x)
 {
@@ -125,7 +125,7 @@ static bool find_object(struct syi_mpi *self, const struct token *t, struct syi_
     return fail(self, (size_t)t->bytes, t->name);
 }
 
-/* ---- Segments ----------------------------------------------------------------------------------------- */
+/* ---- Segments ---- */
 
 sy_status syi_mpi_share(void *self, size_t bytes, unsigned char token[SY_SHARE_TOKEN_BYTES], void **segment)
 {
@@ -199,7 +199,7 @@ void syi_mpi_unshare(void *self, void *segment)
     mpi->common.dealloc(mpi->common.alloc_user, gone);
 }
 
-/* ---- Whether it works --------------------------------------------------------------------------------- */
+/* ---- Whether it works ---- */
 
 /* Collective: whether it is true in all processes; the status is COMM or TIMEOUT where the agreement fails. */
 static sy_status in_all(struct syi_mpi *self, bool mine, bool *all)

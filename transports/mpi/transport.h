@@ -8,8 +8,7 @@
  *
  * Shared memory is POSIX's: each process tries on its own whether it works, without waiting in MPI.
  */
-#ifndef SYI_MPI_TRANSPORT_H
-#define SYI_MPI_TRANSPORT_H
+#pragma once
 
 #include <limits.h>
 
@@ -145,5 +144,3 @@ sy_status syi_mpi_can_share(struct syi_mpi *self, bool *can);
    other than MPI_BYTE. */
 bool syi_mpi_bytes(struct syi_mpi *self, size_t bytes, MPI_Datatype *type, int *count);
 void syi_mpi_bytes_free(MPI_Datatype *type);
-
-#endif

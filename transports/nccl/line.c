@@ -51,7 +51,7 @@ bool syi_nccl_line_open(struct syi_nccl *self, struct syi_nccl_line *line)
                             "a stream");
 }
 
-/* ---- Tickets ------------------------------------------------------------------------------------------ */
+/* ---- Tickets ---- */
 
 enum { PINNED_HEAD = 64 }; /* of each block: the one before it in the list of old ones */
 
@@ -199,7 +199,7 @@ void syi_nccl_tickets_free(struct syi_nccl *self)
     }
 }
 
-/* ---- Lines -------------------------------------------------------------------------------------------- */
+/* ---- Lines ---- */
 
 static ncclResult_t worse(ncclResult_t a, ncclResult_t b)
 {

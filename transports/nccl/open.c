@@ -80,7 +80,7 @@ sy_status syi_nccl_agree(void *self, sy_status status, char sentence[SYI_SENTENC
     return agree_on(nccl, &nccl->line[SY_CHANNEL_CONTROL], status, 0, sentence);
 }
 
-/* ---- All processes meet ------------------------------------------------------------------------------- */
+/* ---- All processes meet ---- */
 
 /* The first difference between the greetings, the same in all processes. */
 static sy_status compare(const struct greeting *all, int n, char sentence[SYI_SENTENCE])
@@ -213,7 +213,7 @@ static sy_status open_lines(struct syi_nccl *self, const ncclUniqueId *id, int m
                     sentence);
 }
 
-/* ---- The transport ------------------------------------------------------------------------------------ */
+/* ---- The transport ---- */
 
 static void stop(void *self)
 {
@@ -324,7 +324,7 @@ sy_status syi_nccl_open(struct syi_nccl **self, ncclComm_t nccl, sy_mesh mesh, c
     return status;
 }
 
-/* ---- The end ------------------------------------------------------------------------------------------ */
+/* ---- The end ---- */
 
 /* Waits until all that was sent has left; NCCL does so together in all processes. False: aborted. */
 static bool finalise(struct syi_nccl *self)

@@ -17,7 +17,7 @@ static void add_message(struct syi_nccl_ticket *t, void *data, size_t bytes, int
         t->message[t->n++] = (struct syi_nccl_message){data, bytes, rank, send};
 }
 
-/* ---- Gathers ------------------------------------------------------------------------------------------ */
+/* ---- Gathers ---- */
 
 sy_status syi_nccl_gather_all(struct syi_nccl *self, struct syi_nccl_line *line, const void *send,
                               size_t bytes, void *recv, sy_transport_ticket *ticket)
@@ -89,7 +89,7 @@ sy_status syi_nccl_gather(void *self, int channel, sy_axis axis, const void *sen
     return st;
 }
 
-/* ---- Exchanges ---------------------------------------------------------------------------------------- */
+/* ---- Exchanges ---- */
 
 static int64_t messages_of(const sy_transport_exchange *x, const sy_transport_rows *r)
 {

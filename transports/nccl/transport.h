@@ -11,8 +11,7 @@
  * stream of their line: no work in the stream of a context waits for another process, so that neither its calls nor its user
  * can be stuck there.
  */
-#ifndef SYI_NCCL_TRANSPORT_H
-#define SYI_NCCL_TRANSPORT_H
+#pragma once
 
 #include <switchyard_nccl.h>
 #include "../common/common.h"
@@ -117,5 +116,3 @@ void syi_nccl_close(void *self, bool broken); /* see destroy */
 
 /* `agree` of struct syi_common. */
 sy_status syi_nccl_agree(void *self, sy_status status, char sentence[SYI_SENTENCE]);
-
-#endif

@@ -79,7 +79,7 @@ typedef enum { MLUOP_POINTER_MODE_HOST = 0, MLUOP_POINTER_MODE_DEVICE = 1 } mluO
 typedef struct mluOpContext *mluOpHandle_t;
 typedef struct mluOpTensorStruct *mluOpTensorDescriptor_t;
 
-/* ---- Handle ---------------------------------------------------------------------------------------- */
+/* ---- Handle ---- */
 
 /* A handle serves one thread at a time. Its queue is the default one until another is set, and is not owned
    by it. */
@@ -92,7 +92,7 @@ mluOpStatus_t mluOpGetQueue(mluOpHandle_t handle, cnrtQueue_t *queue);
 const char *mluOpGetErrorString(mluOpStatus_t status);
 void mluOpGetLibVersion(int *major, int *minor, int *patch);
 
-/* ---- Tensor descriptors ---------------------------------------------------------------------------- */
+/* ---- Tensor descriptors ---- */
 
 /* Type, layout, sizes and strides (in elements) of a tensor; its address is an argument of the call. A new
    one has no dimension, no element, type FLOAT, layout ARRAY and pointer mode DEVICE. It may be set any number
@@ -155,7 +155,7 @@ mluOpStatus_t mluOpSetGroupTensorDescriptors_v2(mluOpTensorDescriptor_t *group_d
                                                 const int64_t group_dimSize[], int desc_num);
 mluOpStatus_t mluOpDestroyGroupTensorDescriptors(mluOpTensorDescriptor_t *group_desc[], int desc_num);
 
-/* ---- MoE dispatch ---------------------------------------------------------------------------------- */
+/* ---- MoE dispatch ---- */
 
 /*
  * A sample i is valid when 0 <= indices[i] < num_experts and 0 <= locations[i] < capacity, and its slot is

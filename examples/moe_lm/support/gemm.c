@@ -24,7 +24,7 @@ enum { PANEL = 16, VECTORS = PANEL / WORDS, TILE = 4, ALONE = 1 << 18 };
 typedef float vec __attribute__((vector_size(4 * WORDS)));
 typedef uint32_t words __attribute__((vector_size(4 * WORDS)));
 
-/* ---- Weights --------------------------------------------------------------------------------------------- */
+/* ---- Weights ---- */
 
 union number {
     uint32_t bits;
@@ -84,7 +84,7 @@ struct matrix pack(struct matrix m)
     return m;
 }
 
-/* ---- Products -------------------------------------------------------------------------------------------- */
+/* ---- Products ---- */
 
 /* One panel for `rows` rows of x. Both pairs and rows are constants where this is expanded: the sums stay in registers. */
 static inline __attribute__((always_inline)) void multiply_tile(float *y, const float *x,

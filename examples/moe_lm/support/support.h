@@ -1,6 +1,5 @@
 /* What a program needs around a model. Each file does one thing, described in its first comment. */
-#ifndef SUPPORT_H
-#define SUPPORT_H
+#pragma once
 
 #include <jansson.h>
 #include <math.h>
@@ -115,5 +114,3 @@ double json_real_at(const char *file, const json_t *object, const char *key, dou
 bool json_flag(const char *file, const json_t *object, const char *key, bool otherwise);
 const char *json_text(const char *file, const json_t *object, const char *key, const char *otherwise);
 int64_t json_whole(const char *file, const json_t *value, int64_t least, int64_t most, const char *name);
-
-#endif

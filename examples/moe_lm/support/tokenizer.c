@@ -45,7 +45,7 @@ static const char *const qwen[MOST_PATTERNS] = {"^('[sStTmMdD]|'[rRvV][eE]|'[lL]
                                                 "^([" S "]*[\r\n]+)",
                                                 SPACES};
 
-/* ---- tokenizer.json -------------------------------------------------------------------------------------- */
+/* ---- tokenizer.json ---- */
 
 static int32_t id_of(const json_t *value)
 {
@@ -195,7 +195,7 @@ struct tokenizer *tokenizer_open(const char *folder)
     return t;
 }
 
-/* ---- Encoding: functions write tokens and return where the next one goes -------------------------------- */
+/* ---- Encoding: functions write tokens and return where the next one goes ---- */
 
 /* The place of two neighbours in the list of merges; INT32_MAX: they are not there. */
 static int32_t rank_of(const struct tokenizer *t, int32_t left, int32_t right)

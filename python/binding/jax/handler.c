@@ -44,7 +44,7 @@ struct job {
     char (*texts)[MAX_TEXT]; /* one for each value */
 };
 
-/* ---- Errors ---------------------------------------------------------------------------------------------------- */
+/* ---- Errors ---- */
 
 static XLA_FFI_Error *fail(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_Code code, const char *message)
 {
@@ -73,7 +73,7 @@ static XLA_FFI_Error *fail_status(const XLA_FFI_CallFrame *frame, sy_status stat
     }
 }
 
-/* ---- Attributes ------------------------------------------------------------------------------------------------ */
+/* ---- Attributes ---- */
 
 static bool is_named(const XLA_FFI_ByteSpan *name, const char *text)
 {
@@ -153,7 +153,7 @@ static bool take_scalars(struct job *job)
     return true;
 }
 
-/* ---- Buffers --------------------------------------------------------------------------------------------------- */
+/* ---- Buffers ---- */
 
 /* DLPack's codes from its version 1.1 on, which older headers do not have. */
 enum { BOOL = 6, F8_E3M4, F8_E4M3, F8_E4M3B11FNUZ, F8_E4M3FN, F8_E4M3FNUZ, F8_E5M2, F8_E5M2FNUZ, F8_E8M0FNU };
@@ -263,7 +263,7 @@ static void move_to(const struct job *job, struct buffer *buffer, int64_t run)
     buffer->tensor.data = buffer->data == NULL ? NULL : buffer->data + offset;
 }
 
-/* ---- The call -------------------------------------------------------------------------------------------------- */
+/* ---- The call ---- */
 
 static XLA_FFI_Error *run_all(struct job *job)
 {

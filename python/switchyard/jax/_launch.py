@@ -139,7 +139,7 @@ def _version() -> tuple[int, int]:
     return int(found.get("MAJOR", -1)), int(found.get("MINOR", -1))
 
 
-# ---- Without handlers ---------------------------------------------------------------------------------------------
+# ---- Without handlers ----
 
 
 def _bind_python(call: Call, kinds: Sequence[Any], operands: Sequence[Any]) -> tuple[Any, ...]:

@@ -46,7 +46,7 @@ class Call(Generic[R]):
         self.outputs = [field for field in table if field.written]
         self._add_results(given["out"], given["want"])
 
-    # ---- What each operator implements ---------------------------------------------------------------------------
+    # ---- What each operator implements ----
 
     def prepare(self, given: dict[str, Any]) -> None:
         """Adds to the arguments the fields that have other names."""
@@ -63,7 +63,7 @@ class Call(Generic[R]):
         """The results that are complete at a phase."""
         raise NotImplementedError
 
-    # ---- The call ------------------------------------------------------------------------------------------------
+    # ---- The call ----
 
     def _read(self, field: Field, given: dict[str, Any]) -> list[Any]:
         """The values of an input, whose arrays are kept by name."""

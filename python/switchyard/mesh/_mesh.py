@@ -130,7 +130,7 @@ class Mesh(Generic[In, Out]):
         closed = ", closed" if self.closed else ""
         return f"<switchyard.mesh.{type(self).__name__} of {self.rows}x{self.cols} devices{closed}>"
 
-    # ---- Operators -----------------------------------------------------------------------------------------------
+    # ---- Operators ----
 
     def _all_to_all_dispatch(
         self,

@@ -18,7 +18,7 @@ from ..errors import Status
 from . import _backward, _gradients, _library
 from ._library import Given, define, derive, function
 
-# ---- The choice of experts for each token, and its forms as maps and lists -------------------------------------------
+# ---- The choice of experts for each token, and its forms as maps and lists ----
 
 moe_route = derive(
     switchyard.moe_route,
@@ -48,7 +48,7 @@ _gradients.take_rule("moe_ids_from_map")
 _gradients.reject("moe_route", "take ids or routing_map from it, and the weights from the logits in torch")
 
 
-# ---- Copies of tokens to the rows of their experts, and the way back -------------------------------------------------
+# ---- Copies of tokens to the rows of their experts, and the way back ----
 
 moe_permute = derive(
     switchyard.moe_permute,
@@ -114,7 +114,7 @@ _gradients.take_rule("moe_unpermute", _begin_unpermute)
 _gradients.take_rule("moe_unpermute_ids", _begin_unpermute_ids)
 
 
-# ---- Rows of a rank before and after an exchange ---------------------------------------------------------------------
+# ---- Rows of a rank before and after an exchange ----
 
 moe_reorder_chunks = derive(
     switchyard.moe_reorder_chunks,
@@ -134,7 +134,7 @@ _gradients.take_rule("moe_reorder_chunks")
 _gradients.reject("local_reduce", "want input.detach(), or moe_unpermute of the rows in expert order")
 
 
-# ---- Tokens in expert slots of fixed capacity ------------------------------------------------------------------------
+# ---- Tokens in expert slots of fixed capacity ----
 
 _dispatch = define(operator_of(switchyard.moe_dispatch), switchyard.MoeDispatch[Tensor])
 _capacity = define(operator_of(switchyard.moe_capacity), Tensor, writes=False)

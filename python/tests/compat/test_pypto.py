@@ -199,7 +199,7 @@ def test_view_rejects_what_leaves_the_tensor() -> None:
         pypto.view(whole, [2, 2], [0, 0], valid_shape=[3, 2])
 
 
-# ---- Programs ----------------------------------------------------------------------------------------------------
+# ---- Programs ----
 
 
 def gathered(rows: Any, indices: Any, table: Any, block_size: int) -> list[Any]:
@@ -320,7 +320,7 @@ def test_options_are_names_only() -> None:
         pypto.options(precision="low")
 
 
-# ---- Assemblies --------------------------------------------------------------------------------------------------
+# ---- Assemblies ----
 
 
 def test_assemble() -> None:
@@ -356,7 +356,7 @@ def test_assemble_between_libraries() -> None:
         assert row.numpy().tolist() == [[0, 0, 1, 2]]
 
 
-# ---- Views -------------------------------------------------------------------------------------------------------
+# ---- Views ----
 
 
 def tensor_of(library: str, values: np.ndarray) -> pypto.Tensor:

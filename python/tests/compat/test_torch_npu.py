@@ -27,7 +27,7 @@ def of(*numbers: int) -> Any:
     return torch.tensor(numbers, dtype=torch.int32)
 
 
-# ---- Calls of the table ------------------------------------------------------------------------------------------
+# ---- Calls of the table ----
 
 TYPES = {"i8": torch.int8, "i32": torch.int32, "i64": torch.int64, "bool": torch.bool, "f16": torch.float16}
 TYPES |= {"bf16": torch.bfloat16, "f32": torch.float32}
@@ -221,7 +221,7 @@ def test_table(call: Call) -> None:
     call.expect(dict(zip(outputs.split(), run(call, call.given()), strict=False)))
 
 
-# ---- Gradients ---------------------------------------------------------------------------------------------------
+# ---- Gradients ----
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -298,7 +298,7 @@ def test_gradients_of_a_layer() -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-5)  # torch adds in another order
 
 
-# ---- What the table does not have --------------------------------------------------------------------------------
+# ---- What the table does not have ----
 
 
 def test_defaults() -> None:
@@ -427,7 +427,7 @@ def test_scatter_of_other_rows(mode: str) -> None:
     assert all(torch.equal(a, b) and a.any() for a, b in zip(made, want, strict=True))
 
 
-# ---- Rejections --------------------------------------------------------------------------------------------------
+# ---- Rejections ----
 
 X, IDS, EYE, ONE = torch.zeros(4, 3), torch.zeros(4, 2, dtype=torch.int64), torch.eye(2), of(0, 1).reshape(2, 1)
 CACHE, KEY = torch.zeros(2, 2, 1, 3), torch.zeros(1, 2, 16)

@@ -37,7 +37,7 @@ def exchanged(mesh: ttnn.MeshDevice, x: Any, chosen: Any) -> tuple[ttnn.MeshTens
     return over(mesh, x), over(mesh, chosen), ttnn.from_torch(hosts, device=mesh)
 
 
-# ---- Tensors and devices -----------------------------------------------------------------------------------------
+# ---- Tensors and devices ----
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -163,7 +163,7 @@ def test_metadata_that_differs_names_the_line_to_change() -> None:
     assert ttnn.all_to_all_combine(rows, over(mesh, np.tile(tables[:1], (2, 1, 1, 1))), mapping, cluster_axis=1)
 
 
-# ---- Operators on the host ---------------------------------------------------------------------------------------
+# ---- Operators on the host ----
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -311,7 +311,7 @@ def test_a_layer(pair: ttnn.MeshDevice) -> None:
     np.testing.assert_array_equal(got, want)
 
 
-# ---- Traces ------------------------------------------------------------------------------------------------------
+# ---- Traces ----
 
 
 def test_a_trace_runs_again(pair: ttnn.MeshDevice) -> None:

@@ -1,11 +1,10 @@
 /*
  * Rows of q8_0, q4_0 and nvfp4, a warp for each: blocks of 32 numbers with an f16 scale before their codes, and of 16
  * numbers with an e4m3 scale elsewhere. A lane packs sixteen numbers and unpacks eight, or sixteen of q4_0, whose bytes
- * have a number of each half of a block. The bits are those of src/base/kv_math.h; rows with NaN or infinities, and
+ * have a number of each half of a block. The bits are those of src/plan/kv_math.h; rows with NaN or infinities, and
  * places that are not aligned, take the general way of codes.cuh.
  */
-#ifndef SYC_BLOCK_CODES_CUH
-#define SYC_BLOCK_CODES_CUH
+#pragma once
 
 #include "cuda/prim/bulk.cuh"
 #include "cuda/codes/codes.cuh"
@@ -657,5 +656,3 @@ template <bool TO_CACHE, sy_type T> static void syc_code_blocks(syc_call *call, 
     else
         syc_launch_blocks<TO_CACHE, T, SYC_Q8_0>(call, rows);
 }
-
-#endif

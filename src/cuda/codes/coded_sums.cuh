@@ -8,10 +8,9 @@
  * `row_at(int64_t item, int64_t k)`: a row of the plan's tensors, struct syc_coded_row, or of any, struct
  * syc_coded_place. All of them run after the kernels before.
  */
-#ifndef SYC_CODED_SUMS_CUH
-#define SYC_CODED_SUMS_CUH
+#pragma once
 
-#include "base/row_math.h"
+#include "plan/row_math.h"
 #include "cuda/prim/block.cuh"
 #include "cuda/codes/codes.cuh"
 #include "cuda/prim/count.cuh"
@@ -357,5 +356,3 @@ static void syc_sum_coded_rows(syc_call *call, const syi_row_codes_plan *p, syi_
                syc_sums_sixteens(p, syc_alignment(p->codes), syc_alignment(p->scales), syc_alignment(to)),
                syc_coded_sums<Sums>{call, p, sums, n_items});
 }
-
-#endif

@@ -1,11 +1,10 @@
 /*
- * Codes of numbers, eight or sixteen at a time, and back. The arithmetic is that of src/base/codes.h and
- * src/base/kv_math.h. kv_codes.cu has the rows of caches, row_codes.cuh those of other operators.
+ * Codes of numbers, eight or sixteen at a time, and back. The arithmetic is that of src/plan/codes.h and
+ * src/plan/kv_math.h. kv_codes.cu has the rows of caches, row_codes.cuh those of other operators.
  */
-#ifndef SYC_CODES_CUH
-#define SYC_CODES_CUH
+#pragma once
 
-#include "base/kv_math.h"
+#include "plan/kv_math.h"
 #include "cuda/prim/bulk.cuh"
 #include "cuda/prim/slots.cuh"
 
@@ -260,5 +259,3 @@ template <sy_type T> struct syc_sixteen {
         }
     }
 };
-
-#endif

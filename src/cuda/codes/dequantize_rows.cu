@@ -2,7 +2,7 @@
  * dequantize_rows on a device: eights of numbers, four per thread at a time, where rows are aligned; else single
  * numbers.
  */
-#include "base/row_math.h"
+#include "plan/row_math.h"
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/block.cuh"
 #include "cuda/codes/codes.cuh"

@@ -2,10 +2,9 @@
  * Rows of any packed format: a warp for each, a number per lane. kv_codes.cu takes it for rows that are not aligned,
  * and for numbers that are not finite.
  */
-#ifndef SYC_KV_CODE_ROWS_CUH
-#define SYC_KV_CODE_ROWS_CUH
+#pragma once
 
-#include "base/kv_math.h"
+#include "plan/kv_math.h"
 #include "cuda/codes/kv_codes.cuh"
 #include "cuda/prim/load.cuh"
 
@@ -186,5 +185,3 @@ static __global__ void __launch_bounds__(32 * SYC_CODE_ROWS)
         for (int64_t k = threadIdx.x % 32; k < (int64_t)rows.plane.codec.dense_bytes; k += 32)
             dense[k] = 0;
 }
-
-#endif

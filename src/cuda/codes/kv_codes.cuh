@@ -2,10 +2,9 @@
  * Rows between a cache whose rows are codes and dense rows of numbers. Kernels read the slots of rows from a list, so
  * that they are compiled once for all operators, in kv_codes.cu.
  */
-#ifndef SYC_KV_CODES_CUH
-#define SYC_KV_CODES_CUH
+#pragma once
 
-#include "base/kv_math.h"
+#include "plan/kv_math.h"
 #include "cuda/runtime/context.cuh"
 #include "cuda/prim/load.cuh"
 
@@ -56,5 +55,3 @@ static inline void syc_code_packed_rows(syc_call *call, const syi_quantize_rows_
         syc_check_global(call, p->plane.codec, -1);
     syc_kv_code(call, {NULL, false, p->pool.n_rows, p->plane, p->pool}, to_cache);
 }
-
-#endif

@@ -10,10 +10,9 @@
  * row of the outputs, -1 for none; `int64_t first_clear()` and `void clear(int64_t row)` as in fan.cuh. All of them run
  * after the kernels before.
  */
-#ifndef SYC_ROW_CODES_CUH
-#define SYC_ROW_CODES_CUH
+#pragma once
 
-#include "base/row_math.h"
+#include "plan/row_math.h"
 #include "cuda/prim/block.cuh"
 #include "cuda/prim/bulk.cuh"
 #include "cuda/codes/codes.cuh"
@@ -559,5 +558,3 @@ static void syc_code_rows(syc_call *call, const syi_row_codes_plan *p, const Row
     if (n > 0)
         syc_by_codes(p, syc_launch_codes<Rows>{call, p, rows, n, n_to});
 }
-
-#endif

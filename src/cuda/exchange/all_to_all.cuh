@@ -4,10 +4,9 @@
  * Tokens of all devices are numbered one after the other, device after device; so the tokens of a group are in order of
  * position. Choice k of token t is element t*K + k.
  */
-#ifndef SYC_ALL_TO_ALL_CUH
-#define SYC_ALL_TO_ALL_CUH
+#pragma once
 
-#include "base/mesh_device.h"
+#include "plan/mesh_device.h"
 #include "cuda/runtime/context.cuh"
 #include "cuda/prim/load.cuh"
 
@@ -125,5 +124,3 @@ struct syc_team {
         return false;
     }
 };
-
-#endif

@@ -2,8 +2,7 @@
  * From choices to rows, for all_to_all.cu alone: choices of all tokens are validated and ranked (rank.cuh), one block
  * turns their counts into rows and validates that they fit.
  */
-#ifndef SYC_ALL_TO_ALL_CHOICES_CUH
-#define SYC_ALL_TO_ALL_CHOICES_CUH
+#pragma once
 
 #include "cuda/exchange/all_to_all.cuh"
 #include "cuda/prim/block.cuh"
@@ -755,5 +754,3 @@ static __device__ __forceinline__ bool may_move(const syc_team &m, const syc_gat
         report_rows(m, order, gate);
     return false;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * The launches of an exchange, and where they have their scratch memory, for all_to_all.cu alone.
  */
-#ifndef SYC_ALL_TO_ALL_LAUNCH_CUH
-#define SYC_ALL_TO_ALL_LAUNCH_CUH
+#pragma once
 
 #include "cuda/exchange/all_to_all_rows.cuh"
 #include "cuda/codes/row_codes.cuh"
@@ -554,5 +553,3 @@ static void launch_rows(syc_call *call, const exchange *x)
     if (p->n_tokens == 0)
         syc_only_report(call);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * The kernels that move rows of a mesh or add them, for all_to_all.cu alone.
  */
-#ifndef SYC_ALL_TO_ALL_ROWS_CUH
-#define SYC_ALL_TO_ALL_ROWS_CUH
+#pragma once
 
 #include "cuda/exchange/all_to_all_choices.cuh"
 #include "cuda/prim/bulk.cuh"
@@ -601,5 +600,3 @@ struct launch_sums {
                    parts, call->gate);
     }
 };
-
-#endif

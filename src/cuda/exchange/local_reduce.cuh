@@ -1,8 +1,7 @@
 /*
  * What the kernels of local_reduce share: choices, live slots, and where the lists of sums are.
  */
-#ifndef SYC_LOCAL_REDUCE_CUH
-#define SYC_LOCAL_REDUCE_CUH
+#pragma once
 
 #include "cuda/moe/moe_sums.cuh"
 
@@ -187,5 +186,3 @@ struct reduce {
             n[sum] = found;
     }
 };
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Kernels of local_reduce that validate and list the rows of every sum.
  */
-#ifndef SYC_LOCAL_REDUCE_LISTS_CUH
-#define SYC_LOCAL_REDUCE_LISTS_CUH
+#pragma once
 
 #include "cuda/exchange/local_reduce.cuh"
 #include "cuda/prim/rank.cuh"
@@ -544,5 +543,3 @@ static __global__ void __launch_bounds__(256) reduce_list_ranked(const __grid_co
                (padded ? (u32)n : __ldcg(job.rank + n * job.each.d + k) - __ldcg(job.first + e));
     });
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Kernels of local_reduce that add up listed rows, and their launches.
  */
-#ifndef SYC_LOCAL_REDUCE_SUMS_CUH
-#define SYC_LOCAL_REDUCE_SUMS_CUH
+#pragma once
 
 #include "cuda/prim/bulk.cuh"
 #include "cuda/codes/coded_sums.cuh"
@@ -275,5 +274,3 @@ struct coded_sums {
         return {(int64_t)found.x, __uint_as_float(found.y)};
     }
 };
-
-#endif

@@ -1,10 +1,9 @@
 /*
  * The kernels that write what memory.cu has collected, for it alone. `block` is the collected memory on the device.
  */
-#ifndef SYC_MEMORY_ROWS_CUH
-#define SYC_MEMORY_ROWS_CUH
+#pragma once
 
-#include "base/memory.h"
+#include "plan/memory.h"
 #include "cuda/codes/coded_sums.cuh"
 #include "cuda/moe/slot_sums.cuh"
 #include "cuda/prim/rows.cuh"
@@ -148,5 +147,3 @@ struct summed_rows {
         return syc_out_row(j->to[0], i - j->first);
     }
 };
-
-#endif

@@ -2,10 +2,9 @@
  * Positions of sequences to slots of a paged cache, and rows between slots and dense rows: what the kv_* operators
  * share on a device.
  */
-#ifndef SYC_KV_CUH
-#define SYC_KV_CUH
+#pragma once
 
-#include "base/kv_math.h"
+#include "plan/kv_math.h"
 #include "cuda/prim/load.cuh"
 #include "cuda/prim/rows.cuh"
 
@@ -111,5 +110,3 @@ static inline syc_kv_usual syc_kv_usual_of(const syi_kv_pages *p)
             (u32)p->pool.n_rows,
             p->pad != SY_PAD_ERROR};
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Rows between slots of a cache and dense rows, of all planes: copied, several planes in a launch, or coded where a
  * plane is packed.
  */
-#ifndef SYC_KV_ROWS_CUH
-#define SYC_KV_ROWS_CUH
+#pragma once
 
 #include "cuda/kv/kv.cuh"
 #include "cuda/codes/kv_codes.cuh"
@@ -234,5 +233,3 @@ static void syc_kv_move(syc_call *call, const Slots &slots, const syi_kv_planes 
     if (planes->packed)
         syc_kv_code_planes<TO_CACHE>(call, slots, planes, n, list);
 }
-
-#endif

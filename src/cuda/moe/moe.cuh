@@ -1,8 +1,7 @@
 /*
  * What the operators on routed tokens share on a device: experts of a token, ranked slots.
  */
-#ifndef SYC_MOE_CUH
-#define SYC_MOE_CUH
+#pragma once
 
 #include "cuda/prim/fan.cuh"
 #include "cuda/prim/load.cuh"
@@ -188,5 +187,3 @@ struct syc_slot_rows {
             out_probs[row * prob_bytes + b] = 0;
     }
 };
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Gradients of probs: a value for each row, at its token and expert; zero elsewhere.
  */
-#ifndef SYC_MOE_GRADS_CUH
-#define SYC_MOE_GRADS_CUH
+#pragma once
 
 #include "cuda/moe/moe_sums.cuh"
 
@@ -96,5 +95,3 @@ static void syc_moe_grad_probs(syc_call *call, const syi_moe_rows_plan *p, const
     syc_launch(&call->queue, syc_fill_grad_probs<Values>, SYC_EARLY, (p->n_tokens + warps - 1) / warps,
                SYC_GROUP_THREADS, 0, g, values, call->gate);
 }
-
-#endif

@@ -4,8 +4,7 @@
  * one per multiprocessor, and take tokens blockIdx.x, blockIdx.x + gridDim.x and so on, so that the device works in one
  * window of the rows of each expert.
  */
-#ifndef SYC_MOE_RING_CUH
-#define SYC_MOE_RING_CUH
+#pragma once
 
 #include "cuda/moe/moe_sums.cuh"
 
@@ -251,5 +250,3 @@ static __device__ __forceinline__ bool syc_items_run(const syc_moe_lists &l, con
     }
     return good;
 }
-
-#endif

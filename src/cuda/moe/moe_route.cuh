@@ -3,8 +3,7 @@
  * experts and slots. Scores and values of a token are kept in scratch memory; a radix select finds the K-th value, and
  * the winners are sorted.
  */
-#ifndef SYC_MOE_ROUTE_CUH
-#define SYC_MOE_ROUTE_CUH
+#pragma once
 
 #include "base/floats.h"
 
@@ -30,7 +29,7 @@ SYI_BOTH static inline float syc_quotient_of(float above, float below)
 }
 #define SYI_SCORE_QUOTIENT(above, below) syc_quotient_of(above, below)
 
-#include "base/route_math.h"
+#include "plan/route_math.h"
 #include "cuda/prim/block.cuh"
 #include "cuda/runtime/context.cuh"
 #include "cuda/prim/load.cuh"
@@ -500,5 +499,3 @@ static __global__ void __launch_bounds__(SYC_ROUTE_THREADS)
         __syncthreads();
     }
 }
-
-#endif

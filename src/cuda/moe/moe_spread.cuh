@@ -1,8 +1,7 @@
 /*
  * The gradient of moe_unpermute: that of a token goes to all rows of the token, times their weights.
  */
-#ifndef SYC_MOE_SPREAD_CUH
-#define SYC_MOE_SPREAD_CUH
+#pragma once
 
 #include "cuda/moe/moe_sums.cuh"
 
@@ -19,5 +18,3 @@ struct syc_spread {
 /* Both gradients of packed rows whose vectors of 16 bytes are aligned, by one kernel (moe_spread_ring.cu). */
 bool syc_moe_spread_ring_pays(const syc_device *device, const syc_spread *spread, bool wants_grad_probs);
 void syc_moe_spread_ring(syc_call *call, const syc_spread *spread);
-
-#endif

@@ -3,8 +3,7 @@
  * moe_unpermute_ids and the gradients of moe_permute and moe_unpermute. moe_unpermute.cu has the kernels that validate
  * and add up.
  */
-#ifndef SYC_MOE_SUMS_CUH
-#define SYC_MOE_SUMS_CUH
+#pragma once
 
 #include "cuda/prim/block.cuh"
 #include "cuda/moe/moe.cuh"
@@ -228,5 +227,3 @@ static __device__ __forceinline__ struct syc_place syc_place_of(const syc_groups
     p.end = min((part + 1) * g.part, g.pieces);
     return p;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * Choices is a struct with `int64_t n_choices`, `struct syc_added choice_at(int64_t choice, int64_t item)`, whose `row`
  * is NULL and its gate 0 where there is none, or past the last choice, and `u8 *to(int64_t item)`.
  */
-#ifndef SYC_SLOT_SUMS_CUH
-#define SYC_SLOT_SUMS_CUH
+#pragma once
 
 #include "cuda/prim/slots.cuh"
 
@@ -127,5 +126,3 @@ template <class Choices> struct syc_launch_sums {
                    SYC_SLOT_THREADS, 0, c, parts, call->gate);
     }
 };
-
-#endif

@@ -2,8 +2,7 @@
  * What the threads of a block do together: sums, maxima, prefix sums, sorting. A block has at most SYC_BLOCK_WARPS
  * whole warps; all of its threads call these functions. `part` is shared memory of SYC_BLOCK_WARPS words.
  */
-#ifndef SYC_BLOCK_CUH
-#define SYC_BLOCK_CUH
+#pragma once
 
 #include "cuda/runtime/device.cuh"
 
@@ -215,5 +214,3 @@ static __device__ __forceinline__ u32 syc_shared_add(u32 *p, u32 v)
     return old;
 #endif
 }
-
-#endif

@@ -11,8 +11,7 @@
  *     syc_bulk_load(to, from, part, &full);             any threads; addresses and sizes are multiples of 16
  *     syc_barrier_wait(&full, phase & 1);               any threads, then they may read what was loaded
  */
-#ifndef SYC_BULK_CUH
-#define SYC_BULK_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 
@@ -203,5 +202,3 @@ static __device__ __forceinline__ void syc_load_early(const syc_early &early)
     if (threadIdx.x == 0 && at < early.bytes)
         syc_bulk_prefetch(early.from + at, (u32)min((int64_t)SYC_EARLY_PART, early.bytes - at));
 }
-
-#endif

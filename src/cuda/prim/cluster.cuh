@@ -3,8 +3,7 @@
  * opens once the bytes it expects have come; each is used once. What is sent must be in dynamic shared memory, as must
  * gates.
  */
-#ifndef SYC_CLUSTER_CUH
-#define SYC_CLUSTER_CUH
+#pragma once
 
 #include "cuda/runtime/device.cuh"
 
@@ -133,5 +132,3 @@ static __device__ __forceinline__ void syc_wait_at([[maybe_unused]] u64 *gate)
                  : "memory");
 #endif
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Stable ranks by counting, for keys below an E that fits shared memory. Two launches: every block counts the keys of
  * its chunk, then adds what comes before the chunk to the ranks inside it.
  */
-#ifndef SYC_COUNT_CUH
-#define SYC_COUNT_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 
@@ -471,5 +470,3 @@ static void syc_rank_counted(syc_call *call, const Keys &keys, const Out &out, u
     call->gate.n = syc_ranks_few(keys.n, keys.n_keys) ? 1 : ranks.chunks;
     syc_rank_launch(call, keys, keys, ranks, out, call->gate);
 }
-
-#endif

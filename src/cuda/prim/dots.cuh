@@ -3,8 +3,7 @@
  * by halves, every SYI_DOT_BLOCK elements by themselves, and the blocks added in order. Four threads compute one, with
  * four lanes each; a warp computes eight at a time.
  */
-#ifndef SYC_DOTS_CUH
-#define SYC_DOTS_CUH
+#pragma once
 
 #include "cuda/prim/block.cuh"
 #include "cuda/prim/slots.cuh"
@@ -96,5 +95,3 @@ static __device__ __forceinline__ float syc_dot(const u8 *a, const u8 *b, int64_
     }
     return syc_canonical(total);
 }
-
-#endif

@@ -5,8 +5,7 @@
  * j)`, the place of slot j of row t, -1 for none; `int64_t first_clear()`: rows from there on become zero; `void
  * clear(int64_t row)`, what else a cleared row needs. Contents were validated by a kernel before (see device.cuh).
  */
-#ifndef SYC_FAN_CUH
-#define SYC_FAN_CUH
+#pragma once
 
 #include "cuda/prim/bulk.cuh"
 #include "cuda/prim/count.cuh"
@@ -253,5 +252,3 @@ template <class Places> static void syc_fan(syc_call *call, const Places &places
         syc_fan_parts<u8>(call, places, s);
     }
 }
-
-#endif

@@ -4,8 +4,7 @@
  * least twice as many places as keys. For few positions one block has the table in shared memory and validates, too;
  * for more it is in scratch memory, and the kernels that fill it start early, each behind the one before.
  */
-#ifndef SYC_HASH_CUH
-#define SYC_HASH_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 
@@ -177,5 +176,3 @@ template <class Check> static void syc_check_keys(syc_call *call, const Check &c
                kinds);
     syc_check(call, syc_hashed<Check>{check.n, hash, check}, SYC_EARLY);
 }
-
-#endif

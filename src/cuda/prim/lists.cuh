@@ -1,8 +1,7 @@
 /*
  * Lists of tokens, row after row: where those of a row begin and end, and whether all of them are right.
  */
-#ifndef SYC_LISTS_CUH
-#define SYC_LISTS_CUH
+#pragma once
 
 #include "cuda/prim/load.cuh"
 
@@ -133,5 +132,3 @@ template <int N> struct syc_lists_check {
                  (list[k].token != NULL ? list[k].n : 0);
     }
 };
-
-#endif

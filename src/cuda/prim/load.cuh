@@ -1,10 +1,9 @@
 /*
  * Numbers in device memory of any alignment, by the functions of src/base.
  */
-#ifndef SYC_LOAD_CUH
-#define SYC_LOAD_CUH
+#pragma once
 
-#include "base/load.h"
+#include "plan/load.h"
 #include "cuda/runtime/device.cuh"
 
 template <typename V> static __device__ __forceinline__ V syc_load(const u8 *p)
@@ -115,5 +114,3 @@ static __device__ __forceinline__ void syc_store_float(u8 *p, sy_type type, floa
     else
         syi_store_u16(p, type == SY_TYPE_F16 ? syi_f32_to_f16(value) : syi_f32_to_bf16(value));
 }
-
-#endif

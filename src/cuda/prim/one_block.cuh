@@ -1,8 +1,7 @@
 /*
  * Calls so small that one block does all of it: it validates, and then writes, without a second launch.
  */
-#ifndef SYC_ONE_BLOCK_CUH
-#define SYC_ONE_BLOCK_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 
@@ -39,5 +38,3 @@ template <class Check> static __device__ bool syc_validate_all(const Check &chec
     }
     return false;
 }
-
-#endif

@@ -4,8 +4,7 @@
  * there shares its key with it. Which of two is found depends on their order in time, so that the first fault is looked
  * for afterwards, where there is one.
  */
-#ifndef SYC_OWNERS_CUH
-#define SYC_OWNERS_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 
@@ -113,5 +112,3 @@ template <class Check> static void syc_check_owners(syc_call *call, const Check 
                0, owned);
     syc_launch(&call->queue, syc_owners_validate<Check>, SYC_EARLY, call->gate.n, 256, 0, owned, call->gate);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Stable ranks: n keys below E; the row of an element is its place when all are sorted by key and, for equal keys, by
  * position. Few keys are counted, many are sorted.
  */
-#ifndef SYC_RANK_CUH
-#define SYC_RANK_CUH
+#pragma once
 
 #include "cuda/prim/sort.cuh"
 
@@ -60,5 +59,3 @@ static void syc_rank(syc_call *call, const Keys &keys, const Out &out, unsigned 
     else
         syc_rank_counted(call, keys, out, scratch);
 }
-
-#endif

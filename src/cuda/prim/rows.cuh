@@ -1,8 +1,7 @@
 /*
  * Pieces of equal length from anywhere to anywhere, in vectors as wide as their alignment allows.
  */
-#ifndef SYC_ROWS_CUH
-#define SYC_ROWS_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 
@@ -75,5 +74,3 @@ static void syc_move_rows(syc_call *call, const Rows &rows, int64_t n, int64_t b
         syc_move_vectors<u8>(call, cut, n * parts, part);
     }
 }
-
-#endif

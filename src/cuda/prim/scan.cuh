@@ -1,8 +1,7 @@
 /*
  * Prefix sums by one block over any number of elements, 512 at a time.
  */
-#ifndef SYC_SCAN_CUH
-#define SYC_SCAN_CUH
+#pragma once
 
 #include "cuda/prim/block.cuh"
 
@@ -39,5 +38,3 @@ static __device__ u64 syc_scan_up_to(u64 own, u64 most, u64 *part, u64 *all)
     *all = run;
     return syc_lane() == 0 ? before : syc_add_up_to(before, left, most);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * What the operators on expert slots share on a device: the slot of a choice, numbers of a row in vectors, and rows cut
  * into parts for blocks. Arithmetic is one IEEE operation per step, as in src/kernels/scalar.c.
  */
-#ifndef SYC_SLOTS_CUH
-#define SYC_SLOTS_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 #include "cuda/prim/load.cuh"
@@ -384,5 +383,3 @@ template <class Items> struct syc_launch_scaling {
                    SYC_SLOT_THREADS, 0, items, parts, call->gate);
     }
 };
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Elements sorted by a 64-bit key, equal keys in order of position: eight bits at a time, each pass by stable ranks.
  */
-#ifndef SYC_SORT_CUH
-#define SYC_SORT_CUH
+#pragma once
 
 #include "cuda/prim/count.cuh"
 
@@ -137,5 +136,3 @@ static void syc_place_sorted(syc_call *call, const Elements &elements, const syc
                                : most,
                256, 0, elements, sorted, n, n_keys, out, call->gate);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * The operators of this backend: scratch bytes of a plan, and its launches.
  */
-#ifndef SYC_BACKEND_H
-#define SYC_BACKEND_H
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 
@@ -18,5 +17,3 @@ SYC_OPERATORS(SYC_DECLARE)
 
 /* Operators that have a list of implementations: choice.cuh. */
 void syc_sample_chosen(const syc_device *device, const union syi_plan *plan, struct syc_chosen *chosen);
-
-#endif

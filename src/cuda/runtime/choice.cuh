@@ -2,8 +2,7 @@
  * How an operator picks an implementation. They stand in one list, the fastest first; the first that has nothing against a call
  * runs it. The last one takes every call.
  */
-#ifndef SYC_CHOICE_CUH
-#define SYC_CHOICE_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 #include "cuda/cuda.h"
@@ -33,5 +32,3 @@ const syc_implementation<Job> *syc_choose(const syc_implementation<Job> (&list)[
             return &list[i];
     }
 }
-
-#endif

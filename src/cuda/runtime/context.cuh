@@ -1,8 +1,7 @@
 /*
  * The state of a context's device, as operators of this backend see it.
  */
-#ifndef SYC_CONTEXT_H
-#define SYC_CONTEXT_H
+#pragma once
 
 #include "cuda/runtime/device.cuh"
 
@@ -132,5 +131,3 @@ static inline void syc_only_report(syc_call *call)
 {
     syc_launch(&call->queue, syc_report_kernel, SYC_EARLY, 1, 256, 0, call->gate);
 }
-
-#endif

@@ -7,12 +7,11 @@
  * waits for the validation, and stores only when no block found a fault. After bad contents no byte of any output is
  * written, in stream order, without the host.
  */
-#ifndef SYC_DEVICE_CUH
-#define SYC_DEVICE_CUH
+#pragma once
 
 #include <cuda_runtime.h>
 
-#include "base/plan.h"
+#include "plan/plan.h"
 #include "cuda/cuda.h"
 
 typedef unsigned char u8;
@@ -364,5 +363,3 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
     __syncthreads();
     syc_move_pieces<V>(piece, all, width, gate);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Cuts arrays off the scratch memory of a call. Without a base it only measures.
  */
-#ifndef SYC_SCRATCH_CUH
-#define SYC_SCRATCH_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 
@@ -18,5 +17,3 @@ struct syc_scratch {
     }
     unsigned char *rest() const { return base + used; }
 };
-
-#endif

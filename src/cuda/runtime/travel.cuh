@@ -1,13 +1,12 @@
 /*
- * The functions of struct syi_memory for exchanges between processes (travel.cu, share.cu); base/memory.h says what
+ * The functions of struct syi_memory for exchanges between processes (travel.cu, share.cu); plan/memory.h says what
  * they do.
  */
-#ifndef SYC_TRAVEL_CUH
-#define SYC_TRAVEL_CUH
+#pragma once
 
 #include "cuda/runtime/context.cuh"
 
-#include "base/memory.h"
+#include "plan/memory.h"
 
 sy_status syc_travel(sy_ctx *ctx, syi_travel *travel, size_t bytes, bool copied);
 void syc_travel_free(syi_travel *travel);
@@ -19,5 +18,3 @@ sy_status syc_share(sy_ctx *ctx, size_t bytes, unsigned char *token, void **hand
 sy_status syc_attach(sy_ctx *ctx, void *handle, const unsigned char *tokens, int n, int own, void **base);
 void syc_detach(void *handle);
 void syc_unshare(void *handle);
-
-#endif

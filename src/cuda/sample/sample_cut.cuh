@@ -2,8 +2,7 @@
  * What the filters of sample leave of a row, of any shape: candidates in shared memory, or a prefix of the
  * order that is read from the row again.
  */
-#ifndef SYC_SAMPLE_CUT_CUH
-#define SYC_SAMPLE_CUT_CUH
+#pragma once
 
 #include "cuda/sample/sample_read.cuh"
 
@@ -601,5 +600,3 @@ template <sy_type T> SYC_INLINE void filter_row(syc_sample_row &r)
     if (r.min_p > 0.0f)
         keep_min_p<T>(r);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * The steps of sample on one row, by a block, for every parameter, output and distribution: lists, draws,
  * outputs.
  */
-#ifndef SYC_SAMPLE_GENERAL_CUH
-#define SYC_SAMPLE_GENERAL_CUH
+#pragma once
 
 #include "cuda/sample/sample_cut.cuh"
 
@@ -336,5 +335,3 @@ template <sy_type T> SYC_COLD void write_masked(const syc_sample_row &row)
         syc_store<u32>(out + (int64_t)i * 4, in && (bits & 0x7fffffffu) <= 0x7f800000u ? bits : fill);
     }
 }
-
-#endif

@@ -2,8 +2,7 @@
  * The kernels of sample, by what they are for; the list in sample.cu chooses. Each file has those of one
  * family, and launches them by the type of the logits.
  */
-#ifndef SYC_SAMPLE_LAUNCH_CUH
-#define SYC_SAMPLE_LAUNCH_CUH
+#pragma once
 
 #include "cuda/runtime/choice.cuh"
 #include "cuda/sample/sample_policy.cuh"
@@ -159,5 +158,3 @@ void syc_sample_logprobs(syc_call *call, const syi_sample_plan *p, const logprob
 sample_job syc_sample_picks(const syc_device *device, const syi_sample_plan *p, syi_sample_plan *picks);
 size_t syc_sample_more_workspace(const syc_device *device, const syi_sample_plan *p);
 void syc_sample_more(syc_call *call, const syi_sample_plan *p);
-
-#endif

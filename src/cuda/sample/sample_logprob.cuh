@@ -3,8 +3,7 @@
  * that is asked for, weighs it, and writes all that is of it. Kernels that pick tokens do so of rows of which
  * they do not know enough.
  */
-#ifndef SYC_SAMPLE_LOGPROB_CUH
-#define SYC_SAMPLE_LOGPROB_CUH
+#pragma once
 
 #include "cuda/sample/sample_launch.cuh"
 #include "cuda/sample/sample_short.cuh"
@@ -266,5 +265,3 @@ void syc_sample_logprobs(syc_call *call, const syi_sample_plan *p, const logprob
     syc_launch(&call->queue, sample_logprobs<T>, SYC_AFTER, blocks, SYC_SAMPLE_THREADS, 0, *p, *scratch,
                call->gate);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * The end of a row of which top-k leaves more tokens than are compared with each other: some thousand listed
  * ones at most, OWN_LISTED by each thread.
  */
-#ifndef SYC_SAMPLE_MANY_CUH
-#define SYC_SAMPLE_MANY_CUH
+#pragma once
 
 #include "cuda/sample/sample_small_k.cuh"
 
@@ -382,5 +381,3 @@ SYC_COLD bool draw_many(const syi_sample_plan &p, top_shared *shared, row_list o
     }
     return true;
 }
-
-#endif

@@ -1,7 +1,7 @@
 /*
  * sample_noise on a device: the exponential variates of a race, four tokens per counter.
  */
-#include "base/sample_math.h"
+#include "plan/sample_math.h"
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/load.cuh"
 

@@ -6,8 +6,7 @@
  * all; docs/design.md has the proof of the bound. All other rows take the general steps, which weigh every
  * token exactly.
  */
-#ifndef SYC_SAMPLE_NUCLEUS_CUH
-#define SYC_SAMPLE_NUCLEUS_CUH
+#pragma once
 
 #include "cuda/sample/sample_rough.cuh"
 
@@ -588,5 +587,3 @@ SYC_INLINE enum outcome nucleus_row(const syi_sample_plan &p, listed_shared *s, 
     __syncthreads();
     return finish_tiles<T, plain>(p, s, far, g, parts, l, scale, tiles, key, flags, finishes, b, edge);
 }
-
-#endif

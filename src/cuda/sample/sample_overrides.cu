@@ -4,7 +4,7 @@
  * built side by side in scratch; a second kernel adds up how long they are, and a third moves them together.
  * Draft tokens before a row are part of its output.
  */
-#include "base/overrides.h"
+#include "plan/overrides.h"
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/block.cuh"
 #include "cuda/prim/lists.cuh"

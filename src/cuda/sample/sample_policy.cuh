@@ -4,8 +4,7 @@
  * an H200 (132 processors); `switchyard bench --device cuda sample` measures their rows again. Shapes are
  * [rows, vocabulary] of bf16 where nothing else is said.
  */
-#ifndef SYC_SAMPLE_POLICY_CUH
-#define SYC_SAMPLE_POLICY_CUH
+#pragma once
 
 #include "cuda/runtime/device.cuh"
 
@@ -86,5 +85,3 @@ struct sample_policy {
         SAMPLE_MOST = 16, /* to so many. 2026-11-17, flat rows of [1,131072] */
     };
 };
-
-#endif

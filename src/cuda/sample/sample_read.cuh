@@ -1,8 +1,7 @@
 /*
  * What a row of sample is read as: its parameters, its tiles, and the largest key.
  */
-#ifndef SYC_SAMPLE_READ_CUH
-#define SYC_SAMPLE_READ_CUH
+#pragma once
 
 #include "cuda/prim/lists.cuh"
 #include "cuda/sample/sample_select.cuh"
@@ -261,5 +260,3 @@ template <sy_type T> SYC_INLINE u32 scan_row(syc_sample_row &r, const u32 *tile,
                inf = __syncthreads_or((flags & SY_ROW_INF) != 0);
     return (nan ? SY_ROW_NAN : 0u) | (inf ? SY_ROW_INF : 0u) | (empty ? SY_ROW_EMPTY : 0u);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Rough weights of the tiles of a row, by one approximate exponential for each token, with a bound of their
  * error. docs/design.md has the proof of the bound.
  */
-#ifndef SYC_SAMPLE_ROUGH_CUH
-#define SYC_SAMPLE_ROUGH_CUH
+#pragma once
 
 #include "cuda/prim/cluster.cuh"
 #include "cuda/sample/sample_launch.cuh"
@@ -15,7 +14,7 @@
  * The rough weight of a logit x is 2^(x * unit - base), where unit is log2(e) / T and base is an integer near
  * what one of the first tokens of a thread has. It comes from the one approximate instruction of the library,
  * whose error is documented and tested; the distance of a sum of them from the weights of
- * src/base/sample_math.h has a bound: docs/design.md. It holds for logits up to MOST_OCTAVES above the base.
+ * src/plan/sample_math.h has a bound: docs/design.md. It holds for logits up to MOST_OCTAVES above the base.
  */
 enum {
     MOST_OCTAVES = 100,
@@ -313,5 +312,3 @@ SYC_INLINE bool has_weight(u32 key, const syc_scale &scale)
 {
     return key != 0 && __fmul_rn(__fsub_rn(syi_key_value(key), scale.max), scale.inv_t) >= -29.0f;
 }
-
-#endif

@@ -4,10 +4,9 @@
  * the last one. They are read from the row each time, until they are few enough to be kept in shared memory
  * in order.
  */
-#ifndef SYC_SAMPLE_ROW_CUH
-#define SYC_SAMPLE_ROW_CUH
+#pragma once
 
-#include "base/sample_math.h"
+#include "plan/sample_math.h"
 #include "cuda/prim/block.cuh"
 #include "cuda/prim/load.cuh"
 
@@ -468,5 +467,3 @@ SYC_INLINE void syc_each_candidate_tile(const syc_logits &l, syc_sample_shared *
     }
     syc_each_rest<T>(l, f);
 }
-
-#endif

@@ -3,8 +3,7 @@
  * from the tiles that reach it, in shared memory. Rows that keep more are cut by histograms of their keys,
  * which is exact for every distribution.
  */
-#ifndef SYC_SAMPLE_ROWS_CUH
-#define SYC_SAMPLE_ROWS_CUH
+#pragma once
 
 #include "cuda/prim/bulk.cuh"
 #include "cuda/sample/sample_logprob.cuh"
@@ -308,5 +307,3 @@ void syc_sample_general(syc_call *call, const syi_sample_plan *p, const sample_s
 {
     syc_launch(&call->queue, sample_rows<T>, start, blocks, SYC_SAMPLE_THREADS, 0, *p, *scratch, call->gate);
 }
-
-#endif

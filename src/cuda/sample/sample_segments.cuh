@@ -2,8 +2,7 @@
  * Rows of sample in segments, one for each warp of the blocks that share a row: reading them, and the token
  * of a draw from what they weigh.
  */
-#ifndef SYC_SAMPLE_SEGMENTS_CUH
-#define SYC_SAMPLE_SEGMENTS_CUH
+#pragma once
 
 #include "cuda/sample/sample_stream.cuh"
 
@@ -113,5 +112,3 @@ SYC_INLINE bool find_token(const syc_logits &l, const syc_share &share, u64 rest
         sum = __shfl_sync(SYC_ALL_LANES, upto, 31);
     }
 }
-
-#endif

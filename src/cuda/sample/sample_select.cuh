@@ -2,8 +2,7 @@
  * Cuts of the order by histograms of integers, and candidates in shared memory, which are in no order unless
  * one is needed.
  */
-#ifndef SYC_SAMPLE_SELECT_CUH
-#define SYC_SAMPLE_SELECT_CUH
+#pragma once
 
 #include "cuda/sample/sample_row.cuh"
 
@@ -236,5 +235,3 @@ SYC_COLD void syc_keep_few(syc_sample_row &r, u64 last)
         r.last = max(r.last, last);
     });
 }
-
-#endif

@@ -2,8 +2,7 @@
  * Rows of sample that few tokens decide, from registers, without the lists and sorts of the general steps.
  * Which rows these are depends on their parameters and contents alone.
  */
-#ifndef SYC_SAMPLE_SHORT_CUH
-#define SYC_SAMPLE_SHORT_CUH
+#pragma once
 
 #include "cuda/sample/sample_general.cuh"
 
@@ -719,5 +718,3 @@ SYC_INLINE enum outcome listed_row(const syi_sample_plan &p, const syc_parts &sp
         put_results(p, b, token, flags | (empty ? SY_ROW_EMPTY : 0u), kept, lp);
     return ROW_DONE;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * row may have a cluster of blocks: each has a threshold that its share of k tokens reaches, and the lowest
  * counts.
  */
-#ifndef SYC_SAMPLE_SMALL_K_CUH
-#define SYC_SAMPLE_SMALL_K_CUH
+#pragma once
 
 #include "cuda/prim/cluster.cuh"
 #include "cuda/sample/sample_stream.cuh"
@@ -358,5 +357,3 @@ SYC_INLINE enum outcome small_k_row(const syi_sample_plan &p, top_shared *shared
     __syncthreads();
     return finish_listed<plain, true>(p, shared, k, flags, few, rank, blocks, b);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /*
  * Rows of sample that are read once, in groups of vectors.
  */
-#ifndef SYC_SAMPLE_STREAM_CUH
-#define SYC_SAMPLE_STREAM_CUH
+#pragma once
 
 #include "cuda/prim/cluster.cuh"
 #include "cuda/sample/sample_launch.cuh"
@@ -270,5 +269,3 @@ SYC_INLINE u32 load_closed(const syc_gate *gate, u32 thread = 0)
 {
     return gate != NULL && threadIdx.x == thread ? __ldcg(gate->closed) : 0;
 }
-
-#endif

@@ -6,8 +6,7 @@
  * of them read the first group and find the same threshold, and divide the rest. Where a block has all of its
  * part in registers at once, its largest tokens give a threshold that k reach for certain.
  */
-#ifndef SYC_SAMPLE_TOP_K_CUH
-#define SYC_SAMPLE_TOP_K_CUH
+#pragma once
 
 #include "cuda/sample/sample_many.cuh"
 
@@ -712,5 +711,3 @@ SYC_INLINE enum outcome top_k_row(const syi_sample_plan &p, top_shared *shared, 
             return held_row<T>(p, shared, l, v, y, k, rank, blocks, b);
     return guessed_row<T>(p, shared, rank, blocks, b);
 }
-
-#endif

@@ -3,7 +3,7 @@
  * depth; the kernels of sample pick a token for every row, into scratch; then a warp for each request walks
  * along the drafts that match, and writes the outputs.
  */
-#include "base/drafts.h"
+#include "plan/drafts.h"
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/block.cuh"
 #include "cuda/prim/lists.cuh"

@@ -5,8 +5,7 @@
  * among the listed ones, by integers only. Where too many are equal to list them, another read counts these.
  * What is not found so takes the general steps.
  */
-#ifndef SYC_SAMPLE_WIDE_CUH
-#define SYC_SAMPLE_WIDE_CUH
+#pragma once
 
 #include "cuda/sample/sample_launch.cuh"
 #include "cuda/sample/sample_segments.cuh"
@@ -578,5 +577,3 @@ SYC_COLD bool wide_row(const syi_sample_plan &p, wide_shared *s, wide_gates *g, 
                  kept, b);
     return true;
 }
-
-#endif

@@ -5,8 +5,7 @@
  * find races. A kernel that is launched early begins ahead of the kernels before it, so that what it reads of them without
  * waiting is wrong.
  */
-#ifndef SWITCHYARD_EMULATED_CUDA_RUNTIME_H
-#define SWITCHYARD_EMULATED_CUDA_RUNTIME_H
+#pragma once
 
 /* Names of CUDA. NOLINTBEGIN(bugprone-reserved-identifier) */
 #include <cmath>
@@ -28,7 +27,7 @@
 #define __restrict__ __restrict
 #define __shared__ static thread_local /* blocks take turns; kernels that one waits for have another thread */
 
-/* ---- Fibers (emulator.cpp) ----------------------------------------------------------------------------------- */
+/* ---- Fibers (emulator.cpp) ---- */
 
 namespace emulator {
 struct index {
@@ -78,7 +77,7 @@ static inline void __syncwarp(uint32_t mask = 0xffffffffu)
     emulator::exchange(mask, 0);
 }
 
-/* ---- Warps --------------------------------------------------------------------------------------------------- */
+/* ---- Warps ---- */
 
 namespace emulator {
 template <typename V> static inline uint64_t pack(V v)
@@ -166,7 +165,7 @@ template <typename V> static inline V __reduce_min_sync(uint32_t mask, V v)
     return emulator::fold(mask, v, [](V a, V b) { return a < b ? a : b; });
 }
 
-/* ---- Memory -------------------------------------------------------------------------------------------------- */
+/* ---- Memory ---- */
 
 template <typename V> static inline V __ldg(const V *p)
 {
@@ -240,7 +239,7 @@ static inline uint2 make_uint2(uint32_t x, uint32_t y)
     return {x, y};
 }
 
-/* ---- Arithmetic; compiled without contraction ------------------------------------------------------------------ */
+/* ---- Arithmetic; compiled without contraction ---- */
 
 static inline float __uint_as_float(uint32_t bits)
 {
@@ -341,7 +340,7 @@ template <typename V> static inline V max(V a, V b)
     return a > b ? a : b;
 }
 
-/* ---- Runtime --------------------------------------------------------------------------------------------------- */
+/* ---- Runtime ---- */
 
 typedef int cudaError_t;
 typedef struct emulated_stream *cudaStream_t;
@@ -462,4 +461,3 @@ void launch(const void *kernel, cudaStream_t stream, bool early, unsigned grid, 
 #define realloc(data, bytes) emulator::host_realloc(data, bytes)
 
 /* NOLINTEND(bugprone-reserved-identifier) */
-#endif

@@ -21,7 +21,7 @@
 #include <vector>
 
 namespace emulator {
-/* ---- Switching -------------------------------------------------------------------------------------------------- */
+/* ---- Switching ---- */
 
 /* Saves what a call must preserve on the stack, stores the stack pointer, and continues on another stack. */
 extern "C" void emulator_switch(void **from, void *to);
@@ -366,7 +366,7 @@ void wait_for_previous()
 }
 } // namespace emulator
 
-/* ---- Streams and graphs ------------------------------------------------------------------------------------------ */
+/* ---- Streams and graphs ---- */
 
 struct emulated_graph {
     std::vector<std::function<void()>> work;
@@ -396,7 +396,7 @@ static int device_of(cudaStream_t stream)
     return stream != nullptr ? stream->device : current;
 }
 
-/* ---- What tests ask for ------------------------------------------------------------------------------------------ */
+/* ---- What tests ask for ---- */
 
 /* Steps of a kind that pass before one fails; 0: none fails. */
 static std::map<std::string, int> failing;
@@ -610,7 +610,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return cudaSuccess;
 }
 
-/* ---- Runtime ------------------------------------------------------------------------------------------------------ */
+/* ---- Runtime ---- */
 
 /* One, unless a test asks for more: kernels cannot touch the memory of another one. */
 static int devices()

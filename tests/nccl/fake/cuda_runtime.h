@@ -1,6 +1,5 @@
 /* What transports/nccl uses of the CUDA runtime, for tests/nccl/fake/nccl.c: the memory of a device is that of the CPU. */
-#ifndef SWITCHYARD_TESTS_FAKE_CUDA_RUNTIME_H
-#define SWITCHYARD_TESTS_FAKE_CUDA_RUNTIME_H
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
-
-#endif

@@ -117,7 +117,7 @@ static void die(const char *why)
     abort();
 }
 
-/* ---- Operations ----------------------------------------------------------------------------------------- */
+/* ---- Operations ---- */
 
 enum { HEAD = 8 };
 
@@ -263,7 +263,7 @@ ncclResult_t ncclAllGather(const void *send, void *recv, size_t bytes, ncclDataT
     return ncclSuccess;
 }
 
-/* ---- Communicators -------------------------------------------------------------------------------------- */
+/* ---- Communicators ---- */
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
@@ -400,7 +400,7 @@ const char *ncclGetLastError(ncclComm_t comm)
     return "";
 }
 
-/* ---- The runtime ---------------------------------------------------------------------------------------- */
+/* ---- The runtime ---- */
 
 static int current;
 

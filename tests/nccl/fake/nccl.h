@@ -1,6 +1,5 @@
 /* What transports/nccl uses of NCCL, implemented by nccl.c between processes of one machine. */
-#ifndef SWITCHYARD_TESTS_FAKE_NCCL_H
-#define SWITCHYARD_TESTS_FAKE_NCCL_H
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -52,5 +51,3 @@ ncclResult_t ncclSend(const void *data, size_t bytes, ncclDataType_t type, int r
                       cudaStream_t stream);
 ncclResult_t ncclRecv(void *data, size_t bytes, ncclDataType_t type, int rank, ncclComm_t comm,
                       cudaStream_t stream);
-
-#endif

@@ -26,7 +26,7 @@ extern "C" {
     aclnnStatus name##GetWorkspaceSize(__VA_ARGS__, uint64_t *workspaceSize, aclOpExecutor **executor); \
     aclnnStatus name(void *workspace, uint64_t workspaceSize, aclOpExecutor *executor, aclrtStream stream)
 
-/* ---- By a routing map -------------------------------------------------------------------------------- */
+/* ---- By a routing map ---- */
 
 /*
  * Token rows copied to their experts: sy_moe_permute.
@@ -94,7 +94,7 @@ SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteWithRoutingMapGrad, const aclTen
                           const aclIntArray *restoreShapeOptional, const aclTensor *permutedTokensGradOut,
                           const aclTensor *probsGradOutOptional);
 
-/* ---- By the numbers of experts. paddedMode must be false, restoreShapeOptional is ignored -------------- */
+/* ---- By the numbers of experts. paddedMode must be false, restoreShapeOptional is ignored ---- */
 
 /*
  * Copies token rows to one row for each expert they name, in the stable order of the experts: sy_moe_permute_ids. M is
@@ -142,7 +142,7 @@ SWITCHYARD_ACLNN_OPERATOR(aclnnMoeTokenUnpermuteGrad, const aclTensor *permutedT
                           const aclIntArray *restoreShapeOptional, aclTensor *permutedTokensGradOut,
                           aclTensor *probsGradOut);
 
-/* ---- From logits to the rows of experts -------------------------------------------------------------- */
+/* ---- From logits to the rows of experts ---- */
 
 /*
  * Chooses k experts for each row by score and bias, in groups, and computes their weights: sy_moe_route. T rows.
@@ -286,7 +286,7 @@ SWITCHYARD_ACLNN_OPERATOR(aclnnGatherPaKvCache, const aclTensor *keyCache, const
                           aclTensor *valueRef, const aclTensor *seqOffsetOptional, char *cacheMode,
                           bool isSeqLensCumsum);
 
-/* ---- Filters and samples: B rows of V logits, by sy_sample --------------------------------------------- */
+/* ---- Filters and samples: B rows of V logits, by sy_sample ---- */
 
 /*
  * Logits outside of top-k and top-p become -inf.

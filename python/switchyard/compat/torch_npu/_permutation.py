@@ -11,7 +11,7 @@ import switchyard.torch as ours
 
 from ._rejections import only, own_words
 
-# ---- By routing maps ---------------------------------------------------------------------------------------------
+# ---- By routing maps ----
 
 
 IDS = {"ids": "indices", "permuted_tokens": "grad_permuted_tokens"}  # names of arguments of operators here
@@ -161,7 +161,7 @@ def _live_map(sorted_indices: Tensor, routing_map: Tensor | None, probs: Tensor 
     return routed & ~(empty & surplus & (probs == 0))
 
 
-# ---- By expert numbers -------------------------------------------------------------------------------------------
+# ---- By expert numbers ----
 
 
 @own_words(IDS)

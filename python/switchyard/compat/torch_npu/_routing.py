@@ -14,7 +14,7 @@ from ...errors import Status
 from ...ops.moe_permute_ids import MoePermuteIds
 from ._rejections import none, only, own_words, shaped, within
 
-# ---- Gating ------------------------------------------------------------------------------------------------------
+# ---- Gating ----
 
 
 @own_words(
@@ -97,7 +97,7 @@ def npu_moe_gating_top_k_softmax_v2(
     return made.weights.reshape(shape), ids.reshape(shape), _or_empty(scores, x)
 
 
-# ---- Rows of experts ---------------------------------------------------------------------------------------------
+# ---- Rows of experts ----
 
 
 @own_words(

@@ -68,7 +68,7 @@ class Shape(tuple[int, ...]):
     """Extents of a tensor, or numbers of copies: `Shape((1, 2))`."""
 
 
-# ---- Objects of the hardware, which is not simulated: stored, without any effect ----------------------------------
+# ---- Objects of the hardware, which is not simulated: stored, without any effect ----
 
 
 FabricConfig = enum.Enum(

@@ -4,10 +4,9 @@
  * Pairs of an expert and a device that hosts it are numbered by expert, group and position. A choice names a pair in place of
  * an expert: it is then an expert with one host, and rows find their way as they do without replicas.
  */
-#ifndef SYI_REPLICA_H
-#define SYI_REPLICA_H
+#pragma once
 
-#include "base/mesh.h"
+#include "plan/mesh.h"
 
 struct syi_a2a_rule {
     sy_a2a_replica replica;
@@ -59,5 +58,3 @@ SYI_BOTH static inline int32_t syi_pair_of(struct syi_a2a_rule rule, const struc
         return first;
     }
 }
-
-#endif

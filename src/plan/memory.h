@@ -2,11 +2,10 @@
  * How the exchange between devices reaches the memory of tensors: a table of functions, one for each kind of memory.
  * Everything else of an exchange (headers, routings, lists of rows) is in CPU memory.
  */
-#ifndef SYI_MEMORY_H
-#define SYI_MEMORY_H
+#pragma once
 
-#include "base/mesh.h"
-#include "base/plan.h"
+#include "plan/mesh.h"
+#include "plan/plan.h"
 
 /* All tokens of one group. */
 struct syi_a2a_group {
@@ -72,7 +71,7 @@ struct syi_a2a_sum {
 };
 
 struct syi_memory;
-struct syi_mesh_device; /* base/mesh_device.h */
+struct syi_mesh_device; /* plan/mesh_device.h */
 
 /* Memory of a request through which rows on a GPU travel in messages: packed ones, and those that arrive. It is kept from
    call to call, and holds no context. */
@@ -166,5 +165,3 @@ struct syi_memory {
     void (*detach)(void *handle);
     void (*unshare)(void *handle);
 };
-
-#endif

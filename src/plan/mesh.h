@@ -3,8 +3,7 @@
  *
  * Letters: d device, p q position in a group, n token of a device, t token of a group.
  */
-#ifndef SYI_MESH_H
-#define SYI_MESH_H
+#pragma once
 
 #include "base/base.h"
 
@@ -62,5 +61,3 @@ static inline int64_t syi_tau(const struct syi_token_order *o, int p, int64_t n)
         return o->first[p] + n;
     return n / o->interleave * (o->n_positions * o->interleave) + p * o->interleave + n % o->interleave;
 }
-
-#endif

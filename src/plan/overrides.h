@@ -2,10 +2,9 @@
  * What a row of sample_overrides sees of its request: the tokens before it, last first, and which sequences they begin. For
  * every backend.
  */
-#ifndef SYI_OVERRIDES_H
-#define SYI_OVERRIDES_H
+#pragma once
 
-#include "base/drafts.h"
+#include "plan/drafts.h"
 
 /* A row of a request. */
 struct syi_past {
@@ -134,5 +133,3 @@ SYI_BOTH static inline int64_t syi_biases_place(const struct syi_sample_override
     const int64_t first = syi_shared_first(&p->bias, b);
     return most * (first - syi_shared_first(&p->bias, 0)) + past->row * (syi_shared_end(&p->bias, b) - first);
 }
-
-#endif

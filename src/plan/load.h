@@ -1,10 +1,9 @@
 /*
  * Integers in the caller's memory, which has no alignment, for every backend.
  */
-#ifndef SYI_LOAD_H
-#define SYI_LOAD_H
+#pragma once
 
-#include "base/plan.h"
+#include "plan/plan.h"
 
 /* A device loads and stores whole numbers only where they are aligned; other ones are rare, and out of line. */
 #ifdef __CUDACC__
@@ -138,5 +137,3 @@ SYI_BOTH static inline bool syi_present(const struct syi_column *column)
 {
     return column->rows.data != NULL;
 }
-
-#endif

@@ -2,11 +2,10 @@
  * Exchanges that run on a device, without the choices in CPU memory: of a mesh inside one process, whose tensors are all there, or
  * the part of one process, which reads the tokens and choices of the others in mapped memory.
  */
-#ifndef SYI_MESH_DEVICE_H
-#define SYI_MESH_DEVICE_H
+#pragma once
 
-#include "base/memory.h"
-#include "base/replica.h"
+#include "plan/memory.h"
+#include "plan/replica.h"
 
 /* One device of the mesh. */
 struct syi_a2a_device {
@@ -113,5 +112,3 @@ struct syi_mesh_device {
     sy_status (*reached)(sy_ctx *ctx, struct syi_mark *mark, bool wait, bool *done, bool *skipped);
     void (*unmark)(struct syi_mark *mark);
 };
-
-#endif

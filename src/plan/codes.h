@@ -3,8 +3,7 @@
  * the scale format e8m0 (a power of two, ff is NaN), and int8. Like the 16-bit floats they are converted by integer
  * operations and exact f32 ones. There are no branches, so that compilers make vector code of loops over them.
  */
-#ifndef SYI_CODES_H
-#define SYI_CODES_H
+#pragma once
 
 #include "base/base.h"
 
@@ -19,7 +18,7 @@ SYI_BOTH static inline enum syi_float syi_float_of(sy_type type)
     return type == SY_TYPE_F16 ? SYI_FLOAT_F16 : type == SY_TYPE_BF16 ? SYI_FLOAT_BF16 : SYI_FLOAT_F32;
 }
 
-/* ---- To f32, exactly --------------------------------------------------------------------------------- */
+/* ---- To f32, exactly ---- */
 
 /* Sign, exponent and mantissa in the places of an f32 make a number 2^120 times too small, subnormal where the code
    is; the product puts that right without rounding. */
@@ -59,7 +58,7 @@ SYI_BOTH static inline float syi_code_to_f32(enum syi_code code, uint8_t bits)
                                    : syi_i8_to_f32(bits);
 }
 
-/* ---- From f32, to nearest even, saturating ----------------------------------------------------------- */
+/* ---- From f32, to nearest even, saturating ---- */
 
 /*
  * A number added to a power of two 2^(23 - mantissa bits) times its own is rounded to its last place, and stands as
@@ -127,5 +126,3 @@ SYI_BOTH static inline uint8_t syi_f32_to_code(enum syi_code code, float value)
            : code == SYI_CODE_E5M2 ? syi_f32_to_e5m2(value)
                                    : syi_f32_to_i8(value);
 }
-
-#endif

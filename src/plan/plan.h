@@ -8,11 +8,10 @@
  *
  * Letters used in comments and names: t token, k slot, e expert, b batch row, j position, s sample, p page.
  */
-#ifndef SYI_PLAN_H
-#define SYI_PLAN_H
+#pragma once
 
-#include "base/codes.h"
-#include "base/replica.h"
+#include "plan/codes.h"
+#include "plan/replica.h"
 
 /* Every operator that a backend runs, X where the CUDA backend has it, too, and those between devices, which an engine
    of its own runs. Enums, unions and tables of operators are made of these two lists; build and tests read them. */
@@ -561,7 +560,7 @@ struct syi_scratch {
     void *host, *own;
 };
 
-struct syi_memory; /* base/memory.h */
+struct syi_memory; /* plan/memory.h */
 
 /* A backend runs plans on one kind of memory. Rows are indexed by operator id. */
 struct syi_backend {
@@ -581,5 +580,3 @@ struct syi_backend {
         sy_status (*run)(sy_ctx *ctx, const union syi_plan *plan, void *workspace);
     } op[SYI_N_BACKEND_OPS];
 };
-
-#endif

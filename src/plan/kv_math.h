@@ -3,12 +3,11 @@
  * packed rows. Every number is validated as 64 bits before it is multiplied or used as an address, so that these functions
  * are safe for any contents.
  */
-#ifndef SYI_KV_MATH_H
-#define SYI_KV_MATH_H
+#pragma once
 
-#include "base/load.h"
+#include "plan/load.h"
 
-/* ---- Sequences --------------------------------------------------------------------------------------- */
+/* ---- Sequences ---- */
 
 /* Properties of a whole index row. */
 struct syi_kv_sequence {
@@ -62,7 +61,7 @@ SYI_BOTH static inline struct syi_kv_sequence syi_kv_sequence_of(const struct sy
     return s;
 }
 
-/* ---- Faults of lists and sequences ------------------------------------------------------------------- */
+/* ---- Faults of lists and sequences ---- */
 
 /* Entry r of indptr, then the last page of list r - 1. */
 SYI_BOTH static inline struct syi_found syi_kv_list_fault(const struct syi_kv_pages *p, int64_t r)
@@ -111,7 +110,7 @@ SYI_BOTH static inline struct syi_found syi_kv_dense_fault(const struct syi_colu
     return at > n_rows ? syi_bad_at(SYI_BAD_KV_DENSE_HIGH, i, -1, at, n_rows) : syi_good();
 }
 
-/* ---- Tokens ------------------------------------------------------------------------------------------ */
+/* ---- Tokens ---- */
 
 /* The number of token t in this rank's share; -1: another rank's. */
 SYI_BOTH static inline int64_t syi_kv_own_token(const struct syi_kv_share *share, int64_t t)
@@ -184,7 +183,7 @@ SYI_BOTH static inline int32_t syi_kv_of_token(int32_t bad)
     }
 }
 
-/* ---- Packed rows ------------------------------------------------------------------------------------- */
+/* ---- Packed rows ---- */
 
 /* The first code of group g. */
 SYI_BOTH static inline size_t syi_kv_code_offset(const struct syi_kv_codec *codec, size_t g)
@@ -244,7 +243,7 @@ SYI_BOTH static inline void syi_kv_make_scale(const struct syi_kv_codec *codec, 
     syi_kv_store_scale(codec, syi_kv_scale_bits(codec, magnitude), record, at);
 }
 
-/* ---- Scales inline ------------------------------------------------------------------------------------ */
+/* ---- Scales inline ---- */
 
 enum { SYI_INLINE_GROUP = 32, SYI_INLINE_SCALE = 2 }; /* numbers of a group, bytes of its scale */
 
@@ -282,7 +281,7 @@ SYI_BOTH static inline uint8_t syi_inline_code(bool four, float y)
     return (uint8_t)(y == y ? code : four ? 8 : 0);
 }
 
-/* ---- nvfp4 -------------------------------------------------------------------------------------------- */
+/* ---- nvfp4 ---- */
 
 enum { SYI_FP4_GROUP = 16, SYI_FP4_BYTES = 8 }; /* numbers and bytes of a group */
 
@@ -334,5 +333,3 @@ SYI_BOTH static inline size_t syi_fp4_offset(const struct syi_kv_codec *codec, s
     const size_t head = g / codec->per_head;
     return head * (size_t)codec->head_stride + (g - head * codec->per_head) * SYI_FP4_BYTES;
 }
-
-#endif

@@ -2,10 +2,9 @@
  * Draft tokens of requests, as a chain or a tree: where a request's rows are, what is wrong with them, and which
  * list of stop tokens a request has. For every backend.
  */
-#ifndef SYI_DRAFTS_H
-#define SYI_DRAFTS_H
+#pragma once
 
-#include "base/load.h"
+#include "plan/load.h"
 
 /* The first row of request b, or with b = n_requests the end of all. */
 SYI_BOTH static inline int64_t syi_drafts_first(const struct syi_draft_rows *d, int64_t b)
@@ -74,7 +73,7 @@ SYI_BOTH static inline int64_t syi_draft_depth(const struct syi_draft_rows *d, c
     return depth + r;
 }
 
-/* ---- What is wrong with them ------------------------------------------------------------------------- */
+/* ---- What is wrong with them ---- */
 
 /* The items of a check, in the order of faults: ends of requests, then the parents of all rows, then their tokens. */
 SYI_BOTH static inline int64_t syi_drafts_items(const struct syi_draft_rows *d)
@@ -121,7 +120,7 @@ SYI_BOTH static inline struct syi_found syi_drafts_bad(const struct syi_draft_ro
     return syi_good();
 }
 
-/* ---- One list for all requests, or one for each ------------------------------------------------------ */
+/* ---- One list for all requests, or one for each ---- */
 
 SYI_BOTH static inline int64_t syi_shared_first(const struct syi_token_lists *l, int64_t b)
 {
@@ -132,5 +131,3 @@ SYI_BOTH static inline int64_t syi_shared_end(const struct syi_token_lists *l, i
 {
     return l->indptr != NULL ? syi_load_index(l->indptr, b + 1, l->indptr_type) : l->n;
 }
-
-#endif

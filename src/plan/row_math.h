@@ -2,11 +2,10 @@
  * Scales of quantised rows, for every backend: what is stored for the largest magnitude of a group, and by what its
  * numbers are divided or multiplied before they are rounded to codes.
  */
-#ifndef SYI_ROW_MATH_H
-#define SYI_ROW_MATH_H
+#pragma once
 
-#include "base/load.h"
-#include "base/plan.h"
+#include "plan/load.h"
+#include "plan/plan.h"
 
 struct syi_row_scale {
     uint32_t bits; /* as it is stored: of an f32, or a byte */
@@ -87,5 +86,3 @@ SYI_BOTH static inline float syi_row_load_scale(const struct syi_row_codes_plan 
 {
     return p->e8m0 ? syi_e8m0_to_f32(scales[g]) : syi_f32_from_bits(syi_load_u32(scales + g * 4));
 }
-
-#endif

@@ -3,14 +3,13 @@
  * and logarithms. Every step is one IEEE operation in the order written, or an integer; wherever a product is added to
  * something without fma, the product is exact, so that not even contraction could change a bit.
  */
-#ifndef SYI_SAMPLE_MATH_H
-#define SYI_SAMPLE_MATH_H
+#pragma once
 
 #include "base/base.h"
 
 #include <math.h>
 
-/* ---- Keys -------------------------------------------------------------------------------------------- */
+/* ---- Keys ---- */
 
 /* Key of a logit: an unsigned integer that orders like the canonical value (NaN = -inf, +inf = FLT_MAX, -0
    = +0). */
@@ -44,7 +43,7 @@ SYI_BOTH static inline uint32_t syi_value_key(float canonical)
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
-/* ---- Weights ----------------------------------------------------------------------------------------- */
+/* ---- Weights ---- */
 
 #define SYI_WEIGHT_ONE (UINT64_C(1) << 40) /* fixed-point weight of e = 1 */
 
@@ -138,7 +137,7 @@ SYI_BOTH static inline double syi_log_weight(uint64_t weight_sum)
     return fma((double)(k - 40), 0.6931471805599453, (2.0 * s) * g);
 }
 
-/* ---- Noise ------------------------------------------------------------------------------------------- */
+/* ---- Noise ---- */
 
 /* e / (|q| + eps) with both sides kept in the range where division is normal. */
 SYI_BOTH static inline float syi_score(float e, float q, float eps)
@@ -213,5 +212,3 @@ SYI_BOTH static inline float syi_exponential(uint32_t word)
     g = fmaf(g, z, 1.0f);
     return fmaf(k, syi_f32_from_bits(0x3f317218), (2.0f * s) * g);
 }
-
-#endif

@@ -2,11 +2,10 @@
  * The exact arithmetic of moe_route, for every backend: scores, values of groups and weights. Every step is one IEEE
  * operation in the order written, or an integer; wherever a product is added to something, the product is exact.
  */
-#ifndef SYI_ROUTE_MATH_H
-#define SYI_ROUTE_MATH_H
+#pragma once
 
-#include "base/load.h"
-#include "base/sample_math.h"
+#include "plan/load.h"
+#include "plan/sample_math.h"
 
 /* The weight of an exponential, e*2^40 rounded to a whole number, plus 2^52: its lower bits are the integer,
    as in syi_weight, and taking 2^52 away leaves it as a double. */
@@ -139,7 +138,7 @@ SYI_BOTH static inline float syi_scaled_weight(const struct syi_moe_route_plan *
     return syi_canonical(weight * factor * p->scale);
 }
 
-/* ---- Shared experts ---------------------------------------------------------------------------------- */
+/* ---- Shared experts ---- */
 
 /* The weight of a shared expert. With a gate it is of the key of the gate's logit; `divisor` is that of the token. */
 SYI_BOTH static inline float syi_shared_weight(const struct syi_moe_route_plan *p, uint32_t key,
@@ -152,7 +151,7 @@ SYI_BOTH static inline float syi_shared_weight(const struct syi_moe_route_plan *
     return syi_renormalized(syi_lone_score(p->args.score, key), divisor) * p->scale * p->shared_weight;
 }
 
-/* ---- Given experts ----------------------------------------------------------------------------------- */
+/* ---- Given experts ---- */
 
 SYI_BOTH static inline bool syi_experts_given(const struct syi_moe_route_plan *p)
 {
@@ -187,5 +186,3 @@ SYI_BOTH static inline bool syi_is_unused(const struct syi_moe_route_plan *p, in
                                                              : -1;
     return p->args.allow_missing && (id == p->n_columns || (id == all_bits && (id < 0 || id > p->n_columns)));
 }
-
-#endif

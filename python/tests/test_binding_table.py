@@ -68,10 +68,11 @@ def test_words_are_in_the_order_of_c(name: str) -> None:
 
 
 def test_formats_are_those_of_c() -> None:
-    told = re.search(r"A format by name:(.*?)Returns", HEADER, re.S)
-    assert [word for word in _binding.words("kv_gather", "format") if word] == re.findall(r'"(\w+)"', told[1])
-    told = re.search(r"Formats by name, sy_row_format_named.*?same bits as\n(.*?)A format of the caller", HEADER, re.S)
-    names = [name for line in re.findall(r"^ \*   (\w+(?:, \w+)?)", told[1], re.M) for name in line.split(", ")]
+    caches = re.search(r"A format by its name, in(.*?)and the formats of quantize_rows", HEADER, re.S)
+    names = [name for some in re.findall(r"\(([\w, ]+)\)", caches[1]) for name in some.split(", ")]
+    assert sorted(filter(None, _binding.words("kv_gather", "format"))) == sorted(names)
+    rows = re.search(r"fills a format by its name on the page: (.*?) A format of the caller", HEADER, re.S)
+    names = re.findall(r"\b(?:fp8_\w+|mxfp8\w*|int8_\w+|q\d_\d|nvfp4\w*)", rows[1])
     assert [word for word in _binding.words("quantize_rows", "format") if word] == names
     rows = [word for word in _binding.words("moe_permute", "row_format") if word]
     assert rows == names[: len(rows)]

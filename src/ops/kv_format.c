@@ -19,6 +19,7 @@
 #define E2M1 TYPE(17, 4)
 #define F16 TYPE(2, 16)
 
+/* NOLINTBEGIN(bugprone-macro-parentheses): types are lists in braces */
 /* Rows of caches: codes, scales, where these are, bytes of a row, codes in it, those of a group; first scale, bytes of a record;
    first byte of the rope part, how many. */
 #define CACHE(q, s, where, row, n, each, first, record, rope, size) \
@@ -32,6 +33,7 @@
         .q_type = q, .scale_type = s, .group = each, .a_min = least, .scale_math = SY_SCALE_MATH_##scale, \
         .code_math = SY_CODE_MATH_##code \
     }
+/* NOLINTEND(bugprone-macro-parentheses) */
 
 static const struct {
     const char *name;

@@ -126,7 +126,7 @@ SYI_OPERATORS(SYI_DECLARE)
 
 /*
  * An operator on planes has some of its tensors several times, 1 + n sets. For each the tensors are put into `tensor` and the step
- * runs; set 0 are those of the caller's own fields, and a sentence about another names its plane. Others operators have set 0 alone.
+ * runs; set 0 are those of the caller's own fields, and a sentence about another names its plane. Other operators have set 0 alone.
  */
 struct syi_plane_sets {
     int64_t n;   /* further ones */

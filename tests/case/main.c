@@ -59,9 +59,8 @@ static void check_line(const struct op_case *op, const char *line)
     struct reader in = reader_text(line);
     snprintf(case_where, sizeof case_where, "\"%s\"", line);
     call_make(&c, op, &in);
-    check_call(&c, case_on_device()
-                       ? 1
-                       : 0); /* in any layout, of a device compact; then compact, with other contexts */
+    /* In any layout, of a device compact; then compact, with other contexts. */
+    check_call(&c, case_on_device() ? 1 : 0);
     check_call(&c, 9);
     call_free(&c);
 }

@@ -7,10 +7,13 @@ Works with more processes than processors, as root, and in containers with any n
 program is terminated, the job has some seconds to print its stacks.
 """
 import argparse
+import atexit
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 
 STACK_SECONDS = 20  # for processes to print their stacks
 
@@ -37,7 +40,10 @@ HYDRA = {
 
 def environment():
     env = dict(os.environ)
-    for name, value in {**OPEN_MPI, **HYDRA, "OMP_NUM_THREADS": "1"}.items():
+    # Open MPI's jobs of one user share a folder, which one makes while another removes it.
+    folder = tempfile.mkdtemp(prefix="mpi")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for name, value in {**OPEN_MPI, **HYDRA, "OMPI_MCA_orte_tmpdir_base": folder, "OMP_NUM_THREADS": "1"}.items():
         env.setdefault(name, value)
     return env
 

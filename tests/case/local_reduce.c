@@ -495,6 +495,8 @@ const struct op_case case_local_reduce = {
     .hard = {"bad mapping", "other experts", "bad choice", "elsewhere", "capacity", "interleaved", "replicas",
              "columns", "codes"},
     .small = SMALL,
+    .shapes = {"D=2 size=1 E=50 K=40 B=9 each=1 H=40 bf16 layout=expert",
+               "D=2 size=2 E=2100 K=3 B=40 each=2 H=24 f32 weights layout=expert replica=hash"},
     .lines = {"D=2 size=1 device=1 E=16 K=6 B=150 each=1 H=304 bf16 weights",
               "D=2 size=1 E=16 K=9 B=13 each=1 H=4104 f32 weights layout=expert",
               "D=2 size=1 E=16 K=9 B=13 each=1 H=4104 f16 weights layout=expert",

@@ -30,6 +30,7 @@ struct trial {
     sy_status status[D], after[D];
     char sentence[D][512], after_sentence[D][512];
     bool untouched[D];
+    sy_fault fault[D];
     pthread_barrier_t all;
 };
 
@@ -103,6 +104,43 @@ static void expect_agreement(const struct trial *t, sy_status want, const char *
             fail_msg("%s: the next call of device %d fails: %s", what, d, t->after_sentence[d]);
         if (!t->untouched[d])
             fail_msg("%s: device %d has written", what, d);
+    }
+}
+
+/* ---- Contents of one device that are rejected ---- */
+
+static void bad_choice(struct trial *t, int device, sy_ctx *ctx, sy_comm *comm)
+{
+    const DLTensor *const indices = t->call[device]->dispatch.expert_indices;
+    unsigned char *const first = (unsigned char *)indices->data + indices->byte_offset;
+    const size_t bytes = (size_t)indices->dtype.bits / 8;
+    unsigned char good[8];
+    memcpy(good, first, bytes);
+    if (device == t->failing)
+        memset(first, 0x7f, bytes);
+    just_call(t, device, ctx, comm);
+    sy_ctx_fault(ctx, &t->fault[device]);
+    memcpy(first, good, bytes);
+}
+
+/* Every device has the numbers of the fault, wherever it was found. */
+static void faults_agree(void **state)
+{
+    const struct threads_options *transport = *state;
+    for (int failing = 0; failing < D; failing++) {
+        struct trial t = {.transport = *transport, .act = bad_choice, .failing = failing};
+        run_trial(&t);
+        expect_agreement(&t, SY_ERR_INDEX, "a bad choice");
+        for (int d = 0; d < D; d++) {
+            const sy_fault *const f = &t.fault[d], *const found = &t.fault[failing];
+            assert_int_equal(f->status, SY_ERR_INDEX);
+            assert_int_equal(f->code, found->code);
+            assert_int_equal(f->batch, 0);
+            assert_int_equal(f->position, 0);
+            assert_int_equal(f->value, found->value);
+            assert_int_equal(f->limit, found->limit);
+            assert_true(f->value >= f->limit && f->limit > 0);
+        }
     }
 }
 
@@ -380,6 +418,8 @@ TEST_GROUP(agreement)
     static const struct threads_options messages = {.contagious = true},
                                         shared = {.shared = true, .contagious = true};
     struct test_list list = {0};
+    test_add(&list, "faults agree, messages", faults_agree, (void *)&messages);
+    test_add(&list, "faults agree, shared memory", faults_agree, (void *)&shared);
     test_add(&list, "transport fails, messages", transport_fails, (void *)&messages);
     test_add(&list, "transport fails, shared memory", transport_fails, (void *)&shared);
     test_add(&list, "no_process_answers", no_process_answers, NULL);

@@ -60,6 +60,8 @@ TEST(unknown_isa)
 {
     rejected_creation((sy_ctx_options){.isa = "abacus"}, SY_ERR_VALUE, "abacus");
     rejected_creation((sy_ctx_options){.isa = ""}, SY_ERR_VALUE, "isa");
+    for (int i = 0; sy_isa_name(i) != NULL; i++)
+        rejected_creation((sy_ctx_options){.isa = "abacus"}, SY_ERR_VALUE, sy_isa_name(i));
 }
 
 TEST(alloc_without_dealloc)

@@ -54,3 +54,16 @@ if(TARGET switchyard_mpi)
     set_target_properties(switchyard_cli_mpi PROPERTIES OUTPUT_NAME switchyard-mpi
                                                         INSTALL_RPATH "$ORIGIN/${lib_from_bin}")
 endif()
+
+# Man pages: scripts/reference.py asks the program that was just built.
+find_package(Python3 COMPONENTS Interpreter QUIET)
+if(Python3_Interpreter_FOUND AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CROSSCOMPILING AND NOT SWITCHYARD_SANITIZE AND NOT SWITCHYARD_PYTHON)
+    file(GLOB pages CONFIGURE_DEPENDS docs/ops/*.md python/switchyard/ops/*.py)
+    add_custom_command(OUTPUT man.stamp COMMAND Python3::Interpreter ${PROJECT_SOURCE_DIR}/scripts/reference.py
+                                                $<TARGET_FILE:switchyard_cli> ${PROJECT_BINARY_DIR}/man
+                       COMMAND ${CMAKE_COMMAND} -E touch man.stamp
+                       DEPENDS switchyard_cli scripts/reference.py include/switchyard.h ${pages}
+                       COMMENT "Writing man pages" VERBATIM)
+    add_custom_target(switchyard_man ALL DEPENDS man.stamp)
+    install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL)
+endif()

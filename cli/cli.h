@@ -128,6 +128,7 @@ int command_example(struct common *common, struct arg_list *list);
 int command_info(struct common *common, struct arg_list *list);
 int command_ops(struct common *common, struct arg_list *list);
 int command_sim_a2a(struct common *common, struct arg_list *list);
+int command_complete(struct common *common, struct arg_list *list);
 
 /* ---- Help ---- */
 

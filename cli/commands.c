@@ -12,7 +12,7 @@
 static const struct command commands[] = {
     {"run", command_run},         {"compare", command_compare}, {"show", command_show},
     {"example", command_example}, {"info", command_info},       {"help", help_command},
-    {"ops", command_ops},         {"sim-a2a", command_sim_a2a},
+    {"ops", command_ops},         {"sim-a2a", command_sim_a2a}, {"complete", command_complete},
 };
 
 enum { N_COMMANDS = sizeof commands / sizeof commands[0], MOST_COMMANDS = N_COMMANDS + 8 };

@@ -67,3 +67,8 @@ if(Python3_Interpreter_FOUND AND PROJECT_IS_TOP_LEVEL AND NOT CMAKE_CROSSCOMPILI
     add_custom_target(switchyard_man ALL DEPENDS man.stamp)
     install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR} OPTIONAL)
 endif()
+if(PROJECT_IS_TOP_LEVEL)
+    install(FILES cli/complete/switchyard.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME switchyard)
+    install(FILES cli/complete/_switchyard DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+    install(FILES cli/complete/switchyard.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()

@@ -38,8 +38,8 @@ class Complete(CliTest):
                 if f"\n  {option} " in self.out("help", op["name"]):
                     self.assertIn(option, found)
                 if f"\n  {option} " in self.out("help", op["name"]) and field["kind"] != "tensor":
-                    words = field["words"] if field["kind"] in ("enum", "format") else []
-                    self.assertEqual(self.words("run", op["name"], option, ""), [word.rpartition("|")[2] for word in words if word])
+                    words = [word.rpartition("|")[2] for word in field.get("words", []) if word]
+                    self.assertEqual(self.words("run", op["name"], option, ""), words if len(words) > 1 else [])
         self.assertEqual(self.words("sim-a2a", "--type", ""), ["bf16", "fp8"])
         self.assertEqual(self.words("bench", "--th"), ["--threads"])
         self.assertEqual(self.words("run", "kv_gather", "--block-size", ""), [])

@@ -61,7 +61,7 @@ if not _TYPE_CHECKING:  # checkers read the imports above, and know which module
 
     def __getattr__(name: str) -> object:
         """Imports a module of the package when it is first used: switchyard.torch."""
-        if name not in ("compat", "jax", "mesh", "torch", "transformers"):
+        if name not in ("compat", "jax", "mesh", "requests", "torch", "transformers"):
             raise AttributeError(f"module 'switchyard' has no attribute {name!r}")
         import importlib
 

@@ -143,14 +143,6 @@ static int take_text(struct request *request, const char *text)
     return EXIT_DONE;
 }
 
-static int take_format(struct bench *bench, const struct report_format *format)
-{
-    if (bench->format && bench->format != format)
-        return usage_error("bench", "--json and --markdown do not go together");
-    bench->format = format;
-    return EXIT_DONE;
-}
-
 static int take_option(struct bench *bench, struct request *request, struct common *common,
                        struct arg_list *list, const struct arg *arg)
 {
@@ -162,10 +154,10 @@ static int take_option(struct bench *bench, struct request *request, struct comm
     int code = EXIT_DONE;
     if (arg_is(arg, "shape"))
         return take_text(request, arg_value(list, arg));
-    if (arg_is(arg, "json") && !arg->value)
-        return take_format(bench, &report_json);
-    if (arg_is(arg, "markdown") && !arg->value)
-        return take_format(bench, &report_markdown);
+    if (arg_is(arg, "json") && !arg->value) {
+        bench->format = &report_json;
+        return EXIT_DONE;
+    }
     for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
         if (arg_is(arg, flags[i].name) && !arg->value) {
             *flags[i].flag = true;
@@ -241,9 +233,9 @@ int command_bench(struct common *common, struct arg_list *list)
     if (code != EXIT_DONE)
         return code;
     if (request.list && bench.format)
-        return usage_error("bench", "--list does not go together with --json or --markdown");
-    if (bench.check && (bench.cold || bench.warm || bench.peers || bench.format == &report_markdown))
-        return usage_error("bench", "--check times nothing: no --cold, --warm, --peers or --markdown");
+        return usage_error("bench", "--list does not go together with --json");
+    if (bench.check && (bench.cold || bench.warm || bench.peers))
+        return usage_error("bench", "--check times nothing: no --cold, --warm or --peers");
     if (!bench.format)
         bench.format = &report_text;
     bench.device.device = common->device;

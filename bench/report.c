@@ -115,13 +115,12 @@ const char *report_buffers(const struct bench *bench)
     return bench->warm ? "warm" : "cold";
 }
 
-void report_print_where(const struct bench *bench, const char *quote)
+void report_print_where(const struct bench *bench)
 {
     if (bench->device.tools)
-        printf("%scuda:%d%s, CUDA graphs", quote, bench->device.device.device_id, quote);
+        printf("cuda:%d, CUDA graphs", bench->device.device.device_id);
     else
-        printf("%s%s%s, %d thread%s", quote, sy_ctx_isa(bench->ctx), quote, bench->threads,
-               bench->threads == 1 ? "" : "s");
+        printf("%s, %d thread%s", sy_ctx_isa(bench->ctx), bench->threads, bench->threads == 1 ? "" : "s");
 }
 
 /* As far as it is known. */
@@ -162,9 +161,9 @@ void report_print_limits(const struct bench *bench)
 void report_print_peers(const struct bench *bench)
 {
     if (bench->device.tools)
-        printf("eers, on cuda:%d, in CUDA graphs where they can be", bench->device.device.device_id);
+        printf("peers, on cuda:%d, in CUDA graphs where they can be", bench->device.device.device_id);
     else
-        printf("eers, on %d thread%s (numpy: one)", bench->threads, bench->threads == 1 ? "" : "s");
+        printf("peers, on %d thread%s (numpy: one)", bench->threads, bench->threads == 1 ? "" : "s");
 }
 
 struct bench_text report_ratio(double times_slower)

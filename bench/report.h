@@ -1,6 +1,6 @@
 /*
  * Interface between measuring and printing. A format is a table of functions: a table for people, one JSON
- * object for programs, a Markdown table for documents.
+ * object for programs.
  */
 #pragma once
 
@@ -34,7 +34,7 @@ struct report_format {
     void (*end)(struct bench *bench);
 };
 
-extern const struct report_format report_text, report_json, report_markdown;
+extern const struct report_format report_text, report_json;
 
 /* One line on stderr, if that is a terminal, until the next row replaces it. */
 void report_progress(struct bench *bench, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -59,10 +59,10 @@ const char *report_buffers(const struct bench *bench); /* "cold", "warm", "cold 
 bool report_names_buffers(const struct bench *bench);  /* in every row: only when both are measured */
 
 /* "kernels neon, 2 threads", or "cuda:0" */
-void report_print_where(const struct bench *bench, const char *quote);
+void report_print_where(const struct bench *bench);
 void report_print_machine(const struct bench *bench); /* "Arm Neoverse-V1, 2 CPUs, last-level cache 32 MiB" */
 void report_print_limits(const struct bench *bench);  /* "copy 90.5 GB/s (read and written), fill ..."      */
-void report_print_peers(const struct bench *bench);   /* "peers, on 2 threads (numpy: one)", after the P */
+void report_print_peers(const struct bench *bench);   /* "peers, on 2 threads (numpy: one)" */
 struct bench_text
 report_ratio(double times_slower); /* of a peer: the operator is "3.1 x faster", "1.2 x slower" */
 void report_print_count(const struct bench *bench); /* "24 cases checked against a plain loop, 0 wrong"   */

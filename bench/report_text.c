@@ -10,7 +10,7 @@ enum { PEER_WIDTH = 46 };
 static void head(struct bench *bench)
 {
     printf("switchyard %s, %s", sy_version(), bench->device.tools ? "" : "kernels ");
-    report_print_where(bench, "");
+    report_print_where(bench);
     if (!bench->check)
         printf(", %s buffers", report_buffers(bench));
     printf("%s\n", bench->quick ? ", quick" : "");
@@ -57,7 +57,7 @@ static void peer(struct bench *bench, const struct peer_result *result)
     const char *const buffers = result->warm ? " warm   " : " cold   ";
     char name[96];
     if (bench->n_peers == 0) {
-        printf("\np");
+        printf("\n");
         report_print_peers(bench);
         printf("\n\n%-*s  %-*s %s%-*s %9s %5s  %s\n", bench->op_width, "operator", bench->shape_width,
                "shape", report_names_buffers(bench) ? "buffers " : "", PEER_WIDTH, "peer", "time", "+-",

@@ -47,6 +47,7 @@ struct sums {
     double absolute;       /* diff3_2 */
     uint64_t elements, different_bits, above, below;
     uint64_t not_finite; /* NaN or infinity on one side only */
+    uint64_t first;      /* element with different bits */
 };
 
 /* th of diff3: below it the absolute error is used, not the relative one. */
@@ -74,8 +75,9 @@ static void add_element(struct sums *sums, DLDataType type, const char *e, const
 {
     const double x = element_value(type, e), y = element_value(type, b);
     const bool same_bits = memcmp(e, b, st_type_bytes(type)) == 0;
+    if (!same_bits && !(isnan(x) && isnan(y)) && sums->different_bits++ == 0)
+        sums->first = sums->elements;
     sums->elements++;
-    sums->different_bits += !same_bits && !(isnan(x) && isnan(y));
     /* Both NaN or both the same infinity: equal, and not part of any sum. */
     if ((isnan(x) && isnan(y)) || (isinf(x) && x == y))
         return;
@@ -232,6 +234,25 @@ static bool same_form(const struct st_tensor *a, const struct st_tensor *b)
            memcmp(a->shape, b->shape, (size_t)a->view.ndim * sizeof a->shape[0]) == 0;
 }
 
+/* "first at [3,0]: 1.5, baseline 1.25" */
+static void print_first(const struct compare *compare, const struct st_tensor *e, const struct st_tensor *b,
+                        uint64_t first)
+{
+    const DLDataType type = e->view.dtype;
+    const size_t at = first * st_type_bytes(type);
+    const int digits = type.bits == 64 ? 17 : 9;
+    uint64_t stride = 1;
+    for (int d = 0; d < e->view.ndim; d++)
+        stride *= (uint64_t)e->shape[d];
+    printf("%-*s  first at [", compare->width, "");
+    for (int d = 0; d < e->view.ndim; d++) {
+        stride /= (uint64_t)e->shape[d];
+        printf("%s%" PRIu64, d > 0 ? "," : "", first / stride % (uint64_t)e->shape[d]);
+    }
+    printf("]: %.*g, baseline %.*g\n", digits, element_value(type, (const char *)e->view.data + at), digits,
+           element_value(type, (const char *)b->view.data + at));
+}
+
 static void compare_tensor(struct compare *compare, const char *name)
 {
     const struct st_tensor *const e = st_find(&compare->files[0], name);
@@ -261,6 +282,8 @@ static void compare_tensor(struct compare *compare, const char *name)
         else
             print_result(compare, name, metric, &sums, pass);
     }
+    if (!compare->as_json && compare->wanted[BITS] && sums.different_bits > 0)
+        print_first(compare, e, b, sums.first);
 }
 
 static bool is_named(const struct compare *compare, const char *name)

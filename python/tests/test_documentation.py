@@ -11,13 +11,11 @@ import pytest
 import switchyard
 
 ROOT = Path(__file__).parents[2]
-PAGES = (
-    "README.md",
-    "docs/python.md",
-    "docs/transformers.md",
-    *(f"docs/compat/{n}.md" for n in ("pypto", "torch_npu", "ttnn")),
-    *sorted(f"docs/ops/{page.name}" for page in (ROOT / "docs" / "ops").glob("[a-z]*.md")),
-)
+PAGES = [
+    str(page.relative_to(ROOT))
+    for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
+    if "```python\n" in page.read_text(encoding="utf-8")
+]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"^ *print\(.*\) +# (.*)$", re.MULTILINE)
 IMPORTED = re.compile(r"^(?:import|from) ([\w, ]+)", re.MULTILINE)

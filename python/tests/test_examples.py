@@ -1,6 +1,5 @@
-"""The examples run from beginning to end, and draw their pictures where matplotlib is installed."""
+"""The examples run from beginning to end."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -13,12 +12,12 @@ EXAMPLES = sorted(path for folder in FOLDERS for path in folder.glob("*.py"))
 
 
 def run(path, folder):
-    env = dict(os.environ, MPLBACKEND="Agg", MPLCONFIGDIR=str(folder))
+    env = dict(os.environ)
     return subprocess.run([sys.executable, str(path)], cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def test_there_are_examples():
-    assert {"decode_loop", "pypto_gather_in_ub", "ttnn_all_to_all_combine"} <= {path.stem for path in EXAMPLES}
+    assert {"moe_layer", "pypto_gather_in_ub", "ttnn_all_to_all_combine"} <= {path.stem for path in EXAMPLES}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
@@ -28,5 +27,3 @@ def test_it_runs_and_says_the_same_again(path, tmp_path):
     first, again = run(path, tmp_path), run(path, tmp_path)
     assert first.returncode == 0, first.stderr
     assert first.stdout == again.stdout != ""
-    if path.stem == "decode_loop" and importlib.util.find_spec("matplotlib") is not None:
-        assert (tmp_path / "decode_loop.png").read_bytes().startswith(b"\x89PNG")

@@ -52,25 +52,6 @@ class Bench(CliTest):
         self.assertNotIn("moe_permute", text)
         self.assertIn("0 wrong", text)
 
-    def test_markdown(self):
-        text = self.out("bench", "kv_gather", "moe_permute", "--quick", "--markdown", "--threads", 2, "--shape", "S=16",
-                        "--shape=bf16 T")
-        head, limits, table, end = text.rstrip("\n").split("\n\n")
-        info = self.json("info")
-        self.assertRegex(head, rf"\Aswitchyard {info['version']}, kernel table `{info['isa']}`, 2 threads, "
-                               r"cold buffers, quick\. [^\n]*\d+ CPUs?\b[^\n]*\. \d{4}-\d\d-\d\d, `switchyard bench kv_gather "
-                               r"moe_permute --quick --markdown --threads 2 --shape S=16 '--shape=bf16 T'`\.\Z")
-        self.assertRegex(limits, r"\ALimits, cold: copy [^\n]+ streams per thread\)[^\n]*\.\Z")
-        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
-        self.assertEqual(rows[0], ["operator", "shape", "time", "spread", "rate", "x limit", "plain loop"])
-        self.assertEqual(rows[1], ["---"] * 7)
-        self.assertEqual([row[0] for row in rows[2:]], ["kv_gather"] + 3 * ["moe_permute"])
-        for row in rows[2:]:
-            self.assertEqual(len(row), 7)
-            self.assertRegex(row[2], r"\A[\d.]+ (us|ms|s)\Z")
-            self.assertRegex(row[5], r"\A[\d.]+ copy\Z")
-        self.assertEqual(end, "4 cases checked against a plain loop, 0 wrong.")
-
     def test_buffers(self):
         """Cold by default, warm by name, both by both names; the head says which, and so do rows of both."""
         for options, says, rows in (((), "cold", ["cold"]), (("--cold",), "cold", ["cold"]),
@@ -83,10 +64,6 @@ class Bench(CliTest):
             self.assertIn(f" threads, {says} buffers, quick\n", text.replace("1 thread,", "1 threads,"))
             self.assertEqual(re.findall(r"S=16 +(cold|warm) ", text), rows if len(rows) == 2 else [])
             self.assertIn("1 case checked", text)
-            head, _, table, _ = self.out(*arguments, "--markdown").split("\n\n")
-            self.assertIn(f", {says} buffers, ", head)
-            self.assertEqual(re.findall(r"S=16 \| (cold|warm) \|", table), rows if len(rows) == 2 else [])
-            self.assertEqual({line.count("|") for line in table.splitlines()}, {9 if len(rows) == 2 else 8})
 
     def test_check(self):
         """The cases of a run, each with its verdict, and no times."""
@@ -105,9 +82,9 @@ class Bench(CliTest):
         self.assertNotIn("limits", report)
 
     def test_usage(self):
-        for arguments, says in ((("--json", "--markdown"), "do not go together"), (("nope",), "nope"),
+        for arguments, says in ((("--list", "--json"), "does not go together"), (("nope",), "nope"),
                                 (("--check", "--warm"), "--check times nothing"), (("--check", "--peers"), "--check times nothing"),
-                                (("--check", "--markdown"), "--check times nothing"), (("--check=1",), "--check"),
+                                (("--check=1",), "--check"),
                                 (("--fast",), "--fast"), (("--threads", "x"), "--threads"), (("--peers=1",), "--peers")):
             self.mistake("bench", *arguments, says=says)
 

@@ -76,17 +76,6 @@ class Answers(PeersTest):
         self.assertEqual(rows[3:], ["", f"pytorch 9.8, run by {stub}", f"numpy: not importable by {stub}, left out", "",
                                     "1 case checked against a plain loop, 0 wrong"])
 
-    def test_markdown(self):
-        stub = self.stub(self.answer(self.result(100.0)))
-        parts = self.bench("--markdown", "--threads", 1, env={"SWITCHYARD_PYTHON": stub}).split("\n\n")
-        self.assertEqual(parts[3], "Peers, on 1 thread (numpy: one):")
-        rows = parts[4].splitlines()
-        self.assertEqual(rows[:2], ["| operator | shape | peer | time | spread | switchyard is |",
-                                    "|---|---|---|---|---|---|"])
-        self.assertRegex(rows[2], r"\A\| kv_gather \| " + SHAPE + r" \| pytorch index_select, out= \| 100 s \| 25% \| "
-                                  r"[\d.]+ x faster \|\Z")
-        self.assertEqual(parts[5], f"- pytorch 9.8, run by {stub}\n- numpy: not importable by {stub}, left out")
-
     def test_both_buffers_are_two_questions(self):
         stub = self.stub(self.answer(self.result(1.0)))
         report = self.report("--cold", "--warm", env={"SWITCHYARD_PYTHON": stub})

@@ -56,6 +56,12 @@ class Metrics(CompareTest):
         self.assertEqual(done.stdout.count("FAIL"), 4)
         self.assertTrue(done.stdout.endswith("4 of 4 comparisons failed\n"))
 
+    def test_the_first_difference_is_named(self):
+        a, b = ({"x": tensor("F32", values, [2, 1, 3])} for values in ([1, NAN, 3, -0.0, 5, 6], [1, -NAN, 3, 0, 5.5, 6]))
+        done = self.compare(a, b)
+        self.assertEqual(done.stdout.splitlines()[1].strip(), "first at [1,0,0]: -0, baseline 0")
+        self.assertNotIn("first at", self.compare(a, a).stdout + self.compare(a, b, "--metric", "diff1").stdout)
+
     def test_a_is_the_evaluated_side(self):
         self.assertAlmostEqual(self.one("diff1", [2], [1])["value"], 1, 6)
         self.assertAlmostEqual(self.one("diff1", [1], [2])["value"], 0.5, 6)

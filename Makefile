@@ -14,7 +14,7 @@ MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: all configure setup setup-mpi setup-test setup-full release command python python-full demo demo-mpi test test-all test-cuda bench bench-python lint \
-        format install uninstall clean help
+        format site install uninstall clean help
 .DEFAULT_GOAL := all
 .NOTPARALLEL: # prerequisites run in the order written; CMake builds in parallel
 all: release
@@ -87,6 +87,9 @@ lint: setup-full release python-full
 format: setup-full python-full
 	@$(PYTHON) scripts/lint.py --format
 
+site: command
+	@$(PYTHON) scripts/make_site.py $(RELEASE)/switchyard build/site && echo 'make: build/site/index.html'
+
 install: INSTALL_FLAGS = -DCMAKE_INSTALL_PREFIX:PATH='$(PREFIX)' # not in CMAKE_FLAGS, which the command line may set
 install: release
 	@cmake --install $(RELEASE)
@@ -116,6 +119,7 @@ help:
 	@echo 'make bench-python   what a call from Python costs beyond the C call'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, ruff, mypy, header and structure checks'
 	@echo 'make format     let clang-format and ruff rewrite the sources'
+	@echo 'make site       the documentation as a site, in build/site, by mkdocs-material, which pip puts into build/site-venv'
 	@echo 'make install    build, then install below PREFIX (default /usr/local), DESTDIR honoured; PREFIX=$$HOME/.local needs no root'
 	@echo 'make uninstall  remove what the last make install wrote'
 	@echo 'make setup      install with apt what make and make demo need; setup-mpi, setup-test, setup-full: more'

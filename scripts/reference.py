@@ -3,7 +3,7 @@
 
     reference.py PROGRAM FOLDER     man pages: FOLDER/man1 and FOLDER/man3
 
-Every page is made as Markdown, which scripts/site.py uses as it is; for man it is converted, with the rest of the operator's page.
+Every page is made as Markdown, which scripts/make_site.py uses as it is; for man it is converted, with the rest of the operator's page.
 """
 import ast
 import glob

@@ -12,8 +12,8 @@ void syi_kv_unpack(const struct syi_kernels *kernels, const struct syi_kv_codec 
                    const unsigned char *row, const unsigned char *record, int64_t i);
 
 /* Writes the scales too, unless they are given. */
-void syi_kv_pack(const struct syi_kv_codec *codec, unsigned char *row, unsigned char *record,
-                 const unsigned char *dense, int64_t i);
+void syi_kv_pack(const struct syi_kernels *kernels, const struct syi_kv_codec *codec, unsigned char *row,
+                 unsigned char *record, const unsigned char *dense, int64_t i);
 
 /* The first of its global scales that is no positive number. */
 struct syi_found syi_find_bad_global(const struct syi_kv_codec *codec);

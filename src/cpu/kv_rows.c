@@ -155,7 +155,7 @@ static void code_rows(struct syi_kv_mover *m, const struct syi_kv_plane *plane)
         else if (row[i] != NULL && m->direction == SYI_KV_FROM_CACHE)
             syi_kv_unpack(m->kernels, codec, dense, row[i], record[i], m->first + i);
         else if (row[i] != NULL)
-            syi_kv_pack(codec, row[i], record[i], dense, m->first + i);
+            syi_kv_pack(m->kernels, codec, row[i], record[i], dense, m->first + i);
     }
 }
 

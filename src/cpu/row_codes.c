@@ -48,9 +48,7 @@ static bool is_usual(const struct syi_row_codes_plan *p, uint32_t most, struct s
 {
     const uint32_t by = syi_f32_bits(scale.by);
     const bool normal = p->e8m0 | (scale.bits == 0) | (scale.bits >= 0x00800000u); /* 2^-126 */
-    const bool divides =
-        (by >= 0x17800000u) & (by < 0x70800000u) & ((~by & 0x7fffffu) != 0); /* 2^-80, 2^98 */
-    return (most < 0x7f800000u) & (syi_row_divides(p) ? divides : normal & (by < 0x7f800000u));
+    return (most < 0x7f800000u) & (syi_row_divides(p) ? syi_is_divisor(by) : normal & (by < 0x7f800000u));
 }
 
 /* As syi_row_scale_of, for groups that all have a usual scale, in a loop that becomes vector code; otherwise false, and what

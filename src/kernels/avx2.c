@@ -536,6 +536,7 @@ const struct syi_kernels syi_kernels_avx2 = {
     .dot_rows = SYI_FLOATS(dot_rows),
     .decode = syi_decode_avx2,
     .encoders = &syi_encoders_avx2,
+    .packers = &syi_packers_avx2,
     .block_max_16 = block_max_16,
     .block_max_32 = block_max_32,
     .count_ge_u16 = count_ge_u16,

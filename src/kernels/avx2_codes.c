@@ -3,7 +3,7 @@
  * subnormals included; an f32 product with a subnormal would cost a hundred cycles here.
  */
 #include "kernels/avx2.h"
-#include "kernels/encode.h"
+#include "kernels/pack.h"
 
 static __m128i shorts(int bits)
 {
@@ -49,3 +49,4 @@ SYI_INLINE void decode_groups(char *y, const char *codes, const float *w, size_t
 
 SYI_DEFINE_DECODERS(avx2, decode_groups)
 SYI_DEFINE_ENCODERS(avx2, syi_encode_groups, syi_amax_groups)
+SYI_DEFINE_PACKERS(avx2)

@@ -495,6 +495,7 @@ const struct syi_kernels syi_kernels_avx512 = {
     .dot_rows = SYI_FLOATS(dot_rows),
     .decode = syi_decode_avx512,
     .encoders = &syi_encoders_avx512,
+    .packers = &syi_packers_avx512,
     .block_max_16 = block_max_16,
     .block_max_32 = block_max_32,
     .count_ge_u16 = count_ge_u16,

@@ -2,7 +2,7 @@
  * 8-bit codes to numbers with AVX-512, sixteen at a time; otherwise as avx2_codes.c. Tails are masked.
  */
 #include "kernels/avx512.h"
-#include "kernels/encode.h"
+#include "kernels/pack.h"
 
 static __m256i shorts(int bits)
 {
@@ -47,3 +47,4 @@ SYI_INLINE void decode_groups(char *y, const char *codes, const float *w, size_t
 
 SYI_DEFINE_DECODERS(avx512, decode_groups)
 SYI_DEFINE_ENCODERS(avx512, syi_encode_groups, syi_amax_groups)
+SYI_DEFINE_PACKERS(avx512)

@@ -55,6 +55,25 @@ struct syi_encoders {
     syi_encode_fn *times[SYI_N_CODES][SYI_N_FLOATS], *over[SYI_N_CODES][SYI_N_FLOATS];
 };
 
+/* What `over` demands of a divisor: from 2^-80 to 2^98, and a significand that is not all ones. */
+static inline bool syi_is_divisor(uint32_t bits)
+{
+    return (bits >= 0x17800000u) & (bits < 0x70800000u) & ((~bits & 0x7fffffu) != 0);
+}
+
+struct syi_fp4_scale;
+typedef void syi_pack_fn(void *row, const void *x, size_t n_groups);
+typedef void syi_pack_fp4_fn(void *codes, void *scales, const void *x, const struct syi_fp4_scale *scale,
+                             size_t n_groups);
+typedef void syi_unpack_fp4_fn(void *x, const void *codes, const void *scales, float decode, size_t n_groups);
+
+/* Any numbers to packed rows whose groups follow each other, each with the scale that is made for it (pack.h). */
+struct syi_packers {
+    syi_pack_fn *inlined[2][SYI_N_FLOATS]; /* q8_0, q4_0: 32 numbers and the scale in front of their codes */
+    syi_pack_fp4_fn *fp4[SYI_N_FLOATS];    /* nvfp4: 16 numbers, scales apart */
+    syi_unpack_fp4_fn *from_fp4[SYI_N_FLOATS];
+};
+
 /* Entries that there are for each type of number, by enum syi_float. */
 typedef void syi_scale_fn(void *dst, const void *src, float w, size_t n);
 typedef void syi_sum_rows_fn(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
@@ -84,6 +103,7 @@ struct syi_kernels {
 
     /* And back. */
     const struct syi_encoders *encoders;
+    const struct syi_packers *packers;
 
     /*
      * Weighted sum of rows: per element acc = +0, then acc = fl(acc + fl(w[j] * rows[j][i])) in f32 for
@@ -213,6 +233,8 @@ extern syi_decode_fn *const syi_decode_avx512[SYI_N_CODES][SYI_N_FLOATS];
 
 extern const struct syi_encoders syi_encoders_scalar, syi_encoders_neon, syi_encoders_avx2,
     syi_encoders_avx512;
+
+extern const struct syi_packers syi_packers_scalar, syi_packers_neon, syi_packers_avx2, syi_packers_avx512;
 
 extern const struct syi_kernels syi_kernels_scalar;
 extern const struct syi_kernels syi_kernels_neon;

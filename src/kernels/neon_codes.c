@@ -2,6 +2,7 @@
  * 8-bit codes to numbers with NEON, and numbers to codes for both NEON tables.
  */
 #include "kernels/neon_codes.h"
+#include "kernels/pack.h"
 
 SYI_DEFINE_DECODERS(neon, decode_groups)
 
@@ -201,3 +202,4 @@ SYI_INLINE void amax_groups(uint32_t *most, const char *x, size_t group, size_t 
 }
 
 SYI_DEFINE_ENCODERS(neon, encode_groups, amax_groups)
+SYI_DEFINE_PACKERS(neon)

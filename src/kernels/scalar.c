@@ -276,6 +276,7 @@ const struct syi_kernels syi_kernels_scalar = {
     .dot_rows = SYI_FLOATS(dot_rows),
     .decode = syi_decode_scalar,
     .encoders = &syi_encoders_scalar,
+    .packers = &syi_packers_scalar,
     .block_max_16 = block_max_16,
     .block_max_32 = block_max_32,
     .count_ge_u16 = count_ge_u16,

@@ -1,7 +1,7 @@
 /*
  * 8-bit codes to numbers, in plain C: one product in f32, one rounding to the row type.
  */
-#include "kernels/encode.h"
+#include "kernels/pack.h"
 
 SYI_INLINE void put(unsigned char *y, size_t i, float value, const enum syi_float type)
 {
@@ -24,3 +24,4 @@ SYI_INLINE void decode_groups(unsigned char *y, const uint8_t *codes, const floa
 
 SYI_DEFINE_DECODERS(scalar, decode_groups)
 SYI_DEFINE_ENCODERS(scalar, syi_encode_groups, syi_amax_groups)
+SYI_DEFINE_PACKERS(scalar)

@@ -270,14 +270,14 @@ SYI_BOTH static inline float syi_inline_factor(float scale)
     return scale != 0 ? 1.0f / scale : 0.0f;
 }
 
-/* Of a product: half away from zero, or 0 to 15. The difference of a number and its whole part is exact. */
+/* Of a product: half away from zero, or 0 to 15. The largest number below a half, added, rounds a half up to the next
+   integer and leaves every smaller rest below it. */
 SYI_BOTH static inline uint8_t syi_inline_code(bool four, float y)
 {
     const float z = four ? y + 8.5f : y, most = four ? 15.0f : 127.0f, least = four ? 0.0f : -128.0f;
     const float high = z < most ? z : most, clamped = high > least ? high : least;
-    const int32_t whole = (int32_t)clamped;
-    const float rest = clamped - (float)whole;
-    const int32_t code = four ? whole : whole + (rest >= 0.5f) - (rest <= -0.5f);
+    const float half = syi_f32_from_bits((syi_f32_bits(clamped) & 0x80000000u) | 0x3effffffu);
+    const int32_t code = (int32_t)(four ? clamped : clamped + half);
     return (uint8_t)(y == y ? code : four ? 8 : 0);
 }
 

@@ -14,10 +14,11 @@ static const sy_mesh meshes[] = {{1, 1}, {1, 2}, {2, 1}, {1, 3}, {2, 2}, {1, 5},
 static sy_comm *local_comm(sy_mesh mesh)
 {
     sy_comm *comm = NULL;
-    char error[256] = "";
+    char error[256] = "of a call before";
     const sy_comm_options options = {.max_inflight = 3, .error = error, .error_bytes = sizeof error};
     if (sy_comm_create_local(&comm, mesh, &options) != SY_OK)
         fail_msg("no comm: %s", error);
+    assert_string_equal(error, "");
     return comm;
 }
 

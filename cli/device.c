@@ -9,11 +9,11 @@
 
 /* The name that libswitchyard loads, too. */
 #define TEXT_OF(x) #x
-#define NAME_OF(major, minor) "libswitchyard_cuda.so." TEXT_OF(major) "." TEXT_OF(minor)
+#define NAME_OF(abi) "libswitchyard_cuda.so." TEXT_OF(abi)
 
 static const char *file_of(const struct common *common)
 {
-    return common->device_library ? common->device_library : NAME_OF(SY_VERSION_MAJOR, SY_VERSION_MINOR);
+    return common->device_library ? common->device_library : NAME_OF(SY_VERSION_ABI);
 }
 
 static const struct sy_cuda_tools *loaded(const struct common *common)

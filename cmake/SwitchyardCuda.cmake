@@ -43,7 +43,7 @@ if(NOT SWITCHYARD_CUDA STREQUAL OFF)
         add_library(switchyard_cuda SHARED ${cuda_sources})
         set_target_properties(switchyard_cuda PROPERTIES CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON
                               CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static VERSION ${PROJECT_VERSION}
-                              SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+                              SOVERSION ${SY_VERSION_ABI})
         target_include_directories(switchyard_cuda PRIVATE src include)
         # Arithmetic is exact by rule: no contraction into fma.
         target_compile_options(switchyard_cuda PRIVATE -fmad=false -Xcompiler=-Wall $<$<BOOL:${SWITCHYARD_WERROR}>:-Werror=all-warnings>)

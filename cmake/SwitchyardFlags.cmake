@@ -101,7 +101,7 @@ function(switchyard_beside name folder)
     add_library(${target} SHARED $<TARGET_OBJECTS:${target}_objects>)
     add_library(switchyard::${name} ALIAS ${target})
     set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} LINKER_LANGUAGE C EXPORT_NAME ${name}
-                          SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR} INSTALL_RPATH "$ORIGIN")
+                          SOVERSION ${SY_VERSION_ABI} INSTALL_RPATH "$ORIGIN")
     switchyard_link_hardening(${target})
     switchyard_export_only(${target} ${folder}/${target}.map)
 endfunction()

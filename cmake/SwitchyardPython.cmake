@@ -68,7 +68,7 @@ foreach(target IN LISTS python_targets)
     if(type STREQUAL EXECUTABLE)
         set_target_properties(${target} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib")
     else()
-        set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+        set_target_properties(${target} PROPERTIES VERSION ${SY_VERSION_ABI})
     endif()
 endforeach()
 install(TARGETS ${python_targets} COMPONENT python

@@ -47,8 +47,9 @@
 #include <switchyard_dlpack.h>
 
 #define SY_VERSION_MAJOR 0
-#define SY_VERSION_MINOR 1
+#define SY_VERSION_MINOR 2
 #define SY_VERSION_PATCH 0
+#define SY_VERSION_ABI 0 /* at the end of the library's file name: docs/promises.md */
 
 #if defined(__GNUC__)
 #define SY_API __attribute__((visibility("default")))
@@ -95,7 +96,7 @@ typedef enum sy_status {
 /* "SY_ERR_SHAPE" for SY_ERR_SHAPE; "SY_ERR_UNKNOWN" for a number that is no status. Never NULL. */
 SY_API const char *sy_status_name(sy_status status);
 
-/* The release, as "0.1.0". */
+/* The release, as "0.2.0". */
 SY_API const char *sy_version(void);
 
 /* Equal inputs, seeds and results version give equal results. The number changes only when some result
@@ -186,8 +187,9 @@ typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
 
 typedef struct sy_ctx_options {
     const char *isa; /* kernel table by name, as `switchyard info` lists them; NULL: the best */
-    int threads;     /* most threads a call may use; 0: OMP_NUM_THREADS, or all CPUs. On a device: the
-                    multiprocessors that launches are sized for; 0: all. No result depends on it */
+    int threads;     /* most threads a call may use; 0: the number in the environment as SWITCHYARD_THREADS, else
+                    OMP_NUM_THREADS, else all CPUs. On a device: the multiprocessors that launches are sized
+                    for; 0: all. No result depends on it */
     sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: own threads. n_tasks <= threads */
     void *parallel_user;
     void *(*alloc)(void *user, size_t bytes); /* NULL: malloc; memory is aligned by the library */
@@ -210,7 +212,7 @@ typedef struct sy_ctx_options {
  * each other. A call of an operator needs at most 16 KB of stack when it runs on one thread. Worker threads start when a
  * call first needs them, and end with the context; where the system refuses one, calls run on fewer. A context that a
  * forked child inherits runs on one thread there, or on the caller's pool. On failure *ctx is NULL.
- * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, unknown isa); UNSUPPORTED (isa
+ * Returns SY_OK; NULL (ctx is NULL, or only one of alloc and dealloc); VALUE (threads < 0, or SWITCHYARD_THREADS is no number; unknown isa); UNSUPPORTED (isa
  * known but not available on this CPU or in this build); NOMEM.
  */
 static inline sy_status sy_ctx_create(sy_ctx **ctx, const sy_ctx_options *options);

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* dl_iterate_phdr */
 #include <dlfcn.h>
 #include <link.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,6 +82,7 @@ void syp_use_openmp(sy_ctx_options *options)
     if (runtime.process == 0 || runtime.process != (long)getpid())
         return;
     options->parallel_for = run_on_openmp;
-    if (options->threads == 0)
+    const char *const given = getenv("SWITCHYARD_THREADS"); /* the library reads and validates it */
+    if (options->threads == 0 && (given == NULL || *given == '\0'))
         options->threads = runtime.max_threads();
 }

@@ -137,7 +137,8 @@ def configure(
     setting that is not given keeps its value.
 
     Args:
-        threads: at least 1; None for the default: OMP_NUM_THREADS, or all CPUs that this process may run on.
+        threads: at least 1; None for the default: the environment variable SWITCHYARD_THREADS, else PyTorch's number of
+            threads where it is loaded, else OMP_NUM_THREADS, else all CPUs that this process may run on.
         isa: a name of ``info().isa_tables``; None for the best.
         synchronous: calls on a device wait for their end and raise their own errors, for debugging; not while a graph
             is captured. The environment variable SWITCHYARD_SYNCHRONOUS=1 sets it at the start.

@@ -396,7 +396,7 @@ def test_a_device_is_rejected_by_name(device: int, name: str) -> None:
 
 
 def test_without_the_library_for_cuda_devices() -> None:
-    why = "is on cuda:0, and libswitchyard_cuda.so.0.1 could not be loaded: /no/such/file.so: cannot open shared object"
+    why = "is on cuda:0, and libswitchyard_cuda.so.0 could not be loaded: /no/such/file.so: cannot open shared object"
     out = permute()
     switchyard.configure(device_library="/no/such/file.so")
     try:

@@ -199,7 +199,7 @@ def test_settings_are_taken_over_by_running_threads() -> None:
 # ---- Processes ----
 
 
-def in_a_process(program: str) -> str:
+def in_a_process(program: str, **env: str) -> str:
     """What a program says; it must end by itself, quietly and well. Python 3.12 warns of every fork beside threads."""
     warned = ["-W", "error::RuntimeWarning", "-W", "ignore::DeprecationWarning"]
     done = subprocess.run(
@@ -208,9 +208,38 @@ def in_a_process(program: str) -> str:
         text=True,
         check=False,
         cwd=Path(switchyard.__file__).parent.parent,
+        env={**os.environ, **env},
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     return done.stdout
+
+
+@pytest.mark.parametrize("beside", ["numpy", "torch"])
+def test_the_environment_has_a_default_number_of_threads(beside: str) -> None:
+    """Stronger than PyTorch's number; configure is stronger."""
+    pytest.importorskip(beside)
+    program = """
+    import numpy, switchyard
+    if NAME == "torch":
+        import torch
+        torch.set_num_threads(5)
+        print(len(switchyard.sample(torch.zeros(2, 3), temperature=0).token))
+    try:
+        print(switchyard.info().threads)
+        switchyard.configure(threads=2)
+        print(switchyard.info().threads)
+        switchyard.configure(threads=None)
+        print(switchyard.sample(numpy.zeros((2, 3), "f4"), temperature=0).token, switchyard.info().threads)
+    except ValueError as error:
+        print(error)
+    """.replace("NAME", repr(beside))
+    first = "2\n" if beside == "torch" else ""
+    assert in_a_process(program, SWITCHYARD_THREADS="3") == f"{first}3\n2\n[0 0] 3\n"
+    if beside == "torch":
+        assert in_a_process(program, SWITCHYARD_THREADS="").endswith("\n5\n2\n[0 0] 5\n")
+    else:
+        said = in_a_process(program, SWITCHYARD_THREADS="many")
+        assert "SWITCHYARD_THREADS in the environment is no number of threads, want 1 or more" in said
 
 
 SETUP = """

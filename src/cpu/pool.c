@@ -52,6 +52,12 @@ static int usable_cpus(void)
 
 int syi_default_threads(bool own_pool)
 {
+    const char *own = getenv("SWITCHYARD_THREADS");
+    if (own != NULL && *own != '\0') {
+        char *end;
+        const long given = strtol(own, &end, 10);
+        return *end == '\0' && given > 0 && given <= INT_MAX ? (int)given : 0;
+    }
     const char *wanted = own_pool ? NULL : getenv("OMP_NUM_THREADS");
     const long n = wanted != NULL ? strtol(wanted, NULL, 10) : 0;
     return n > 0 && n <= INT_MAX ? (int)n : usable_cpus();

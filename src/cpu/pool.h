@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-/* OMP_NUM_THREADS, else a thread for each CPU that this process may run on; for a caller's pool, of unknown size, always the
-   latter. At least 1. */
+/* The number in SWITCHYARD_THREADS, or 0 when it holds none of at least 1. Else OMP_NUM_THREADS, but not for a caller's pool, of
+   unknown size; else a thread for each CPU that this process may run on. */
 int syi_default_threads(bool own_pool);
 
 /* Threads this process can use: one in a forked child that has inherited the context and has no pool. */

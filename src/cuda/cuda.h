@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 #define SYC_BUILD \
-    (SY_VERSION_MAJOR * 1000000 + SY_VERSION_MINOR * 1000 + \
+    (((SY_VERSION_MAJOR * 100 + SY_VERSION_MINOR) * 100 + SY_VERSION_PATCH) * 1000 + \
      (int)((sizeof(union syi_plan) + 31 * sizeof(struct syc_library)) % 1000))
 
 /* The first fault since the host read one; the device writes it into memory of the host. */

@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
+static const char no_number[] = "SWITCHYARD_THREADS in the environment is no number of threads, want 1 or more";
+
 static sy_status reject(const sy_ctx_options *o, sy_status status, const char *sentence, const char *value)
 {
     if (o->error != NULL && o->error_bytes > 0)
@@ -49,6 +51,9 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
         snprintf(value, sizeof value, "%d, want 0 or more", o.threads);
         return reject(&o, SY_ERR_VALUE, "threads is ", value);
     }
+    const int threads = o.threads > 0 ? o.threads : syi_default_threads(o.parallel_for != NULL);
+    if (threads == 0)
+        return reject(&o, SY_ERR_VALUE, no_number, "");
     bool known;
     const struct syi_kernels *kernels = syi_kernels_named(o.isa, &known);
     if (kernels == NULL)
@@ -61,7 +66,7 @@ sy_status sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t op
     if (made == NULL)
         return reject(&o, SY_ERR_NOMEM, "a context could not be allocated", "");
     *made = (sy_ctx){.kernels = kernels,
-                     .threads = o.threads > 0 ? o.threads : syi_default_threads(o.parallel_for != NULL),
+                     .threads = threads,
                      .owner_pid = (long)getpid(),
                      .parallel_for = o.parallel_for,
                      .parallel_user = o.parallel_user,
@@ -132,7 +137,10 @@ sy_status sy_ctx_set_threads(sy_ctx *ctx, int threads)
     syi_clear_fault(ctx, "sy_ctx_set_threads");
     if (threads < 0)
         return syi_fail(ctx, SY_ERR_VALUE, "threads", "is %d, want 0 or more", threads);
-    ctx->threads = threads > 0 ? threads : syi_default_threads(ctx->parallel_for != NULL);
+    const int most = threads > 0 ? threads : syi_default_threads(ctx->parallel_for != NULL);
+    if (most == 0)
+        return syi_fail(ctx, SY_ERR_VALUE, "threads", "is 0, and %s", no_number);
+    ctx->threads = most;
     syi_device_processors(ctx, threads);
     return SY_OK;
 }

@@ -10,8 +10,8 @@
 #include <stdio.h>
 
 #define TEXT_OF(x) #x
-#define NAME_OF(major, minor) "libswitchyard_cuda.so." TEXT_OF(major) "." TEXT_OF(minor)
-static const char file_name[] = NAME_OF(SY_VERSION_MAJOR, SY_VERSION_MINOR);
+#define NAME_OF(abi) "libswitchyard_cuda.so." TEXT_OF(abi)
+static const char file_name[] = NAME_OF(SY_VERSION_ABI);
 
 /* By default beside this library, which its run path names, or where the system looks. Never closed: CUDA does not survive
    it. */

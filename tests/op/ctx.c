@@ -100,6 +100,12 @@ TEST(every_listed_isa_can_be_asked_for)
     assert_null(sy_isa_name(1000000));
 }
 
+static void never(void *user, int n_tasks, void (*task)(void *task_data, int index), void *task_data)
+{
+    (void)user, (void)n_tasks, (void)task, (void)task_data;
+    fail();
+}
+
 TEST(thread_limit)
 {
     sy_ctx *ctx = test_ctx(3, NULL);
@@ -111,6 +117,38 @@ TEST(thread_limit)
     assert_int_equal(sy_ctx_set_threads(ctx, 0), SY_OK);
     assert_true(sy_ctx_threads(ctx) >= 1);
     sy_ctx_destroy(ctx);
+}
+
+/* The default of `threads`, for own threads and for a caller's pool; the option is stronger. */
+TEST(threads_of_the_environment)
+{
+    sy_ctx *ctx = NULL;
+    setenv("SWITCHYARD_THREADS", "5", 1);
+    ctx = test_ctx(0, NULL);
+    assert_int_equal(sy_ctx_threads(ctx), 5);
+    assert_int_equal(sy_ctx_set_threads(ctx, 3), SY_OK);
+    static const char *const bad[] = {"0", "-1", "two", "2x", "99999999999", " "};
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
+        setenv("SWITCHYARD_THREADS", bad[i], 1);
+        rejected_creation((sy_ctx_options){0}, SY_ERR_VALUE, "SWITCHYARD_THREADS");
+        assert_int_equal(sy_ctx_set_threads(ctx, 0), SY_ERR_VALUE);
+        assert_non_null(strstr(sy_ctx_error(ctx), "SWITCHYARD_THREADS"));
+        assert_int_equal(sy_ctx_threads(ctx), 3);
+        assert_int_equal(sy_ctx_set_threads(ctx, 3), SY_OK);
+    }
+    sy_ctx_destroy(ctx);
+    setenv("SWITCHYARD_THREADS", "6", 1);
+    const sy_ctx_options pool = {.parallel_for = never};
+    assert_int_equal(sy_ctx_create(&ctx, &pool), SY_OK);
+    assert_int_equal(sy_ctx_threads(ctx), 6);
+    setenv("SWITCHYARD_THREADS", "", 1); /* as if it were not set */
+    setenv("OMP_NUM_THREADS", "4", 1);
+    sy_ctx_destroy(ctx);
+    ctx = test_ctx(0, NULL);
+    assert_int_equal(sy_ctx_threads(ctx), 4);
+    sy_ctx_destroy(ctx);
+    unsetenv("SWITCHYARD_THREADS");
+    unsetenv("OMP_NUM_THREADS");
 }
 
 /* ---- Names and versions ---- */
@@ -402,6 +440,7 @@ TEST_GROUP(ctx)
         cmocka_unit_test(short_error_buffer),
         cmocka_unit_test(every_listed_isa_can_be_asked_for),
         cmocka_unit_test(thread_limit),
+        cmocka_unit_test(threads_of_the_environment),
         cmocka_unit_test(status_names),
         cmocka_unit_test(fault_names),
         cmocka_unit_test(versions),

@@ -14,11 +14,11 @@ struct row {
 /* Without a device: CUDA device 0. */
 static const struct row rows[] = {
     {"no library", .library = "/nowhere/libswitchyard_cuda.so", .status = SY_ERR_UNSUPPORTED,
-     .sentence = "sy_ctx_create: libswitchyard_cuda.so.0.1 could not be loaded: "},
+     .sentence = "sy_ctx_create: libswitchyard_cuda.so.0 could not be loaded: "},
     {"a library of another kind", .library = "libm.so.6", .status = SY_ERR_UNSUPPORTED,
-     .sentence = "sy_ctx_create: libswitchyard_cuda.so.0.1 is of another version, want 0.1.0"},
+     .sentence = "sy_ctx_create: libswitchyard_cuda.so.0 is of another version, want 0.2.0"},
     {"another version", .fake = "other version", .status = SY_ERR_UNSUPPORTED,
-     .sentence = "sy_ctx_create: libswitchyard_cuda.so.0.1 is of another version, want 0.1.0"},
+     .sentence = "sy_ctx_create: libswitchyard_cuda.so.0 is of another version, want 0.2.0"},
     {"no driver", .fake = "no driver", .status = SY_ERR_DEVICE,
      .sentence = "sy_ctx_create: no CUDA device can be used: no driver"},
     {"no device", .device = {kDLCUDA, 3}, .status = SY_ERR_DEVICE,

@@ -94,7 +94,7 @@ def synopsis(op):
                       f"sy_status sy_{op['name']}(sy_ctx *ctx,{comm} const sy_{op['name']}_args *args);",
                       f"sy_status sy_{op['name']}_query(sy_ctx *ctx,{comm} const sy_{op['name']}_args *args,",
                       " " * len(f"sy_status sy_{op['name']}_query(") + "sy_query *query);", "```", "", "```text",
-                      *textwrap.wrap(python, 92, subsequent_indent=" " * 8, break_on_hyphens=False), "```", ""])
+                      *textwrap.wrap(python, 84, subsequent_indent=" " * 8, break_on_hyphens=False), "```", ""])
 
 
 def constants(field, c_type):

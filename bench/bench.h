@@ -29,6 +29,14 @@ struct bench_machine {
 
 struct bench_machine bench_machine(void);
 
+/* Seconds that the CPUs have worked, for all programs since the machine started, and for this one; and the time. */
+struct bench_usage {
+    double all, own, at;
+};
+struct bench_usage bench_usage(void);
+/* Share of the CPUs that other programs used since then, 0 to 1; 0 where the system does not say. */
+double bench_others(const struct bench_usage *since);
+
 /* After a rotation through this many bytes none of them is in a cache; in a quick run 128 MiB, and larger caches keep some. */
 size_t bench_cold_bytes(bool quick);
 

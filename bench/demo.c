@@ -258,6 +258,11 @@ void demo_fill(float *values, size_t n, float size, uint64_t seed)
 
 /* ---- The walk ---- */
 
+bool demo_busy(const struct demo *demo)
+{
+    return demo->others >= 0.1;
+}
+
 /* Seconds of the operators, and of the plain C between them. */
 static void print_sum(const struct demo *demo)
 {
@@ -292,10 +297,12 @@ static bool walk(struct demo *demo)
     printf("\n");
     fflush(stdout);
     bool good = true;
+    const struct bench_usage before = bench_usage();
     for (int i = 0; i < DEMO_STEPS && good && !demo->no_memory; i++) {
         steps[i](demo);
         good = demo->n_steps > 0 && demo->steps[demo->n_steps - 1].good;
     }
+    demo->others = bench_others(&before);
     return !demo->no_memory;
 }
 
@@ -315,6 +322,9 @@ static int show(struct demo *demo, const char *path)
     if (fclose(page) != 0 || bad)
         return plain_error("%s: cannot be written", path);
     print_sum(demo);
+    if (demo_busy(demo))
+        printf("   Other programs used %.0f%% of the CPUs meanwhile: on a free machine times are shorter.\n",
+               100 * demo->others);
     printf("   %s Open ",
            demo_all_good(demo) ? "Every result was checked and is right." : "A RESULT IS WRONG.");
     text_print(stdout, path);

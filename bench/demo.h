@@ -54,6 +54,7 @@ struct demo {
     int threads;
     struct bench_arena arena;
     struct bench_machine machine;
+    double others; /* share of the CPUs that other programs used meanwhile */
     struct bench_device device;
     void *there[2]; /* its arena */
     struct demo_step steps[DEMO_STEPS];
@@ -127,6 +128,9 @@ enum { DEMO_TURNS = 9, DEMO_ROUNDS = 4 };
 
 bool demo_share_holds(const struct demo_step *step);
 struct bench_text demo_limit_time(const struct demo_step *step); /* of its bytes */
+
+/* Other programs used so much of the CPUs that times are longer than they would be. */
+bool demo_busy(const struct demo *demo);
 
 /* Seconds of the call and of its limit; a new step with its numbers. */
 struct demo_step *demo_measure(struct demo *demo, const char *op, const void *args, double bytes,

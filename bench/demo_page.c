@@ -54,7 +54,13 @@ static void put_head(FILE *out, const struct demo *demo)
         fprintf(out, " &middot; cuda:%d ", demo->device.device.device_id);
         put_text(out, demo->device.info.name);
     }
-    fprintf(out, " &middot; %s</p>\n</header>\n", demo->machine.date);
+    fprintf(out, " &middot; %s</p>\n", demo->machine.date);
+    if (demo_busy(demo))
+        fprintf(out,
+                "<p class=\"no\">Other programs used %.0f%% of the CPUs meanwhile: on a free machine times "
+                "are shorter.</p>\n",
+                100 * demo->others);
+    fputs("</header>\n", out);
 }
 
 static void put_time(FILE *out, double seconds)

@@ -129,6 +129,31 @@ struct bench_machine bench_machine(void)
     return machine;
 }
 
+/* ---- Other programs ---- */
+
+struct bench_usage bench_usage(void)
+{
+    struct bench_usage load = {.at = bench_now()};
+    char line[256];
+    struct timespec own;
+    unsigned long long user, nice, system, idle, wait, irq, soft, steal;
+    if (first_line("/proc/stat", line, sizeof line) && clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) == 0 &&
+        sscanf(line, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle, &wait, &irq,
+               &soft, &steal) == 8) {
+        load.all = (double)(user + nice + system + irq + soft + steal) / (double)sysconf(_SC_CLK_TCK);
+        load.own = (double)own.tv_sec + (double)own.tv_nsec * 1e-9;
+    }
+    return load;
+}
+
+double bench_others(const struct bench_usage *since)
+{
+    const struct bench_usage now = bench_usage();
+    const double cpus = (double)sysconf(_SC_NPROCESSORS_ONLN);
+    const double share = (now.all - since->all - (now.own - since->own)) / ((now.at - since->at) * cpus);
+    return share > 0 ? share : 0;
+}
+
 /* Three times the size of all last-level caches, or enough for usual ones where that is not known. */
 size_t bench_cold_bytes(bool quick)
 {

@@ -58,7 +58,7 @@ def whole(name: str, field: str, value: Any) -> Any:
     try:
         return np.array([integer(number) for number in _listed(value)], np.int64)
     except Exception as error:
-        raise _rejection(name, field, value, "an integer of 64 bits, or an array") from error
+        raise _rejection(name, field, value, "an integer of 64 bits, or an array", integer) from error
 
 
 def seed_bits(name: str, field: str, value: Any) -> Any:
@@ -68,7 +68,11 @@ def seed_bits(name: str, field: str, value: Any) -> Any:
     if value is None or is_array(value):
         return _with_rows(value)
     if type(value) in (list, tuple):
-        return np.array([low_bits(name, field, one, "integers") for one in value], np.int64)
+        try:
+            whole_numbers = [integer(one) for one in value]
+        except Exception as error:
+            raise _rejection(name, field, value, "integers", integer) from error
+        return np.array([low_bits(name, field, one) for one in whole_numbers], np.int64)
     return low_bits(name, field, value, "an integer, or an array")
 
 
@@ -95,7 +99,7 @@ def real(name: str, field: str, value: Any) -> Any:
         with np.errstate(over="ignore"):
             return np.array([number(one) for one in _listed(value)], np.float32)
     except Exception as error:
-        raise _rejection(name, field, value, "a number, or an array") from error
+        raise _rejection(name, field, value, "a number, or an array", number) from error
 
 
 def _listed(value: Any) -> Any:
@@ -118,5 +122,12 @@ def _narrow(value: Any) -> Any:
         return value.astype(np.float32)
 
 
-def _rejection(name: str, field: str, value: Any, want: str) -> Exception:
+def _rejection(name: str, field: str, value: Any, want: str, convert: Any = None) -> Exception:
+    """Of a list its first element that is no number."""
+    kind = "an integer" if convert is integer else "a number"
+    for row, one in enumerate(value if convert is not None and type(value) in (list, tuple) else ()):
+        try:
+            convert(one)
+        except Exception:
+            return bad(Status.DTYPE, name, field, f"has {shown(one)} for row {row}, want {kind} for every row")
     return bad(Status.DTYPE, name, field, f"is {shown(value)}, want {want}")

@@ -163,6 +163,9 @@ REJECTED: list[tuple[str, dict[str, Any], Status, str]] = [
     ("sample", {"top_k": 2.5}, Status.DTYPE, f"top_k is 2.5, {WHOLE}, or an array"),
     ("sample", {"top_k": 1 << 63}, Status.DTYPE, f"top_k is 9223372036854775808, {WHOLE}, or an array"),
     ("sample", {"top_p": "0.5"}, Status.DTYPE, "top_p is '0.5', want a number, or an array"),
+    ("sample", {"top_k": [3, None]}, Status.DTYPE, "top_k has None for row 1, want an integer for every row"),
+    ("sample", {"temperature": (None, 1)}, Status.DTYPE, "temperature has None for row 0, want a number for every row"),
+    ("sample", {"seed": [1, "2"]}, Status.DTYPE, "seed has '2' for row 1, want an integer for every row"),
     ("sample", {"seed": 1.5}, Status.DTYPE, "seed is 1.5, want an integer, or an array"),
     ("sample", {"empty_token": 1}, Status.VALUE, "empty_token is 1, want -1 or 0"),
 ]  # fmt: skip
@@ -322,7 +325,8 @@ def test_flags_are_booleans_and_numbers_are_not(name: str, way: str) -> None:
     with context:
         for field, value in ((f, v) for f, kind in kinds.items() for v in wrongs.get(kind, ())):
             if field in inspect.signature(call).parameters:
-                assert said(call, **{**right(), field: value}).startswith(f"{call.__name__}: {field} is "), value
+                text = said(call, **{**right(), field: value})
+                assert text.startswith((f"{call.__name__}: {field} is ", f"{call.__name__}: {field} has True for row 0")), value
 
 
 def test_a_tensor_without_data() -> None:

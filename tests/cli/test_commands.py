@@ -3,8 +3,11 @@ import html.parser
 import json
 import os
 import re
+import resource
 import shlex
 import subprocess
+import sys
+import time
 import unittest
 
 from st import CLI, OPERATORS, ROOT, CliTest, decode, encode, tensor
@@ -258,6 +261,30 @@ class Demo(CliTest):
         self.assertAlmostEqual(sum(float(b[3]) for b in after), 100, delta=0.1)
         self.assertEqual([int(b[2]) for b in after if b[0] == "mark"], [drawn])
         self.assertEqual({b[0] for b in before[kept:50]} | {b[0] for b in before[50:]}, {"mid", "pale"})
+
+    def test_a_busy_machine_is_named(self):
+        """Processes that only count, and what /proc/stat says of them."""
+        def seconds():
+            with open("/proc/stat", encoding="utf-8") as file:
+                user, nice, system, _, _, irq, soft, steal = map(int, file.readline().split()[1:9])
+            own = resource.getrusage(resource.RUSAGE_CHILDREN)
+            return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK") - own.ru_utime - own.ru_stime, time.monotonic()
+        if not os.path.exists("/proc/stat"):
+            self.skipTest("the system has no /proc/stat")
+        loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.sysconf("SC_NPROCESSORS_ONLN"))]
+        try:
+            all_before, before = seconds()
+            told = self.out("demo", "--out", "busy.html")
+            all_after, after = seconds()
+        finally:
+            for loop in loops:
+                loop.kill()
+                loop.wait()
+        share = (all_after - all_before) / (after - before) / os.sysconf("SC_NPROCESSORS_ONLN")
+        if share < 0.25:
+            self.skipTest(f"the loops got only {share:.0%} of the CPUs")
+        for text in (told, self.read("busy.html").decode()):
+            self.assertRegex(text, r"Other programs used [1-9]\d+% of the CPUs meanwhile")
 
     def test_page_elsewhere(self):
         self.out("demo", "--out", "page.html", "--threads", 1)

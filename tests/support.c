@@ -3,7 +3,7 @@
  */
 #include "support.h"
 
-#include "case/made.h"
+#include "case/case.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_ASAN 1
@@ -226,6 +226,18 @@ void tensor_expect(const struct tensor *x, const unsigned char *want, const char
         buf_check(x->mem);
 }
 
+/* ---- Cases ---- */
+
+static void fail_of_case(void)
+{
+    _fail("tests/case", 0);
+}
+
+__attribute__((constructor)) static void end_tests_of_cases(void)
+{
+    case_end_test = fail_of_case;
+}
+
 /* ---- Tables of tests ---- */
 
 void test_add(struct test_list *list, const char *name, CMUnitTestFunction run, void *state)
@@ -264,53 +276,4 @@ char *test_name(const char *format, ...)
     one->next = names;
     names = one;
     return one->text;
-}
-
-/* ---- Calls as values ---- */
-
-void test_call_free(struct test_call *call)
-{
-    for (int i = 0; i < call->count; i++) {
-        tensor_free(&call->tensors[i]);
-        free(call->before[i]);
-    }
-    if (call->made != NULL)
-        made_free(call->made);
-}
-
-void test_call_reset(struct test_call *call)
-{
-    for (int i = call->first_output; i < call->count; i++)
-        if (call->before[i] != NULL)
-            memcpy(call->tensors[i].mem, call->before[i], call->tensors[i].bytes);
-        else
-            memset(call->tensors[i].mem, BUF_FILL, call->tensors[i].bytes);
-}
-
-void test_call_expect_untouched(const struct test_call *call)
-{
-    for (int i = call->first_output; i < call->count; i++)
-        for (size_t at = 0; at < call->tensors[i].bytes; at++)
-            if (call->tensors[i].mem[at] != (call->before[i] != NULL ? call->before[i][at] : BUF_FILL))
-                fail_msg("byte %zu of %s was written", at, call->names[i]);
-}
-
-void test_call_expect_equal(const struct test_call *got, const struct test_call *want)
-{
-    for (int i = got->first_output; i < got->count; i++)
-        tensor_expect(&got->tensors[i], want->tensors[i].mem, got->names[i]);
-}
-
-sy_status test_call_run(sy_ctx *ctx, struct test_call *call)
-{
-    const sy_op_info *info = sy_op_find(call->op);
-    assert_non_null(info);
-    return sy_call(ctx, info, &call->args, info->args_bytes);
-}
-
-sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query)
-{
-    const sy_op_info *info = sy_op_find(call->op);
-    assert_non_null(info);
-    return sy_call_query(ctx, info, &call->args, info->args_bytes, query);
 }

@@ -104,32 +104,3 @@ int test_run(struct test_list *list, const char *group);
 
 /* A heap string for test names; kept until the process ends. */
 char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));
-
-/* ---- Calls as values ---- */
-
-/* One valid call in a form that loops and tables can handle. The struct must not be copied. */
-#define TEST_CALL_TENSORS 32
-struct test_call {
-    const char *op;
-    int count, first_output; /* tensors [first_output, count) are outputs                 */
-    const char *names[TEST_CALL_TENSORS];
-    struct tensor tensors[TEST_CALL_TENSORS];
-    union test_args args;
-    struct made_call *made;                   /* of test_call_make: what the arguments point to */
-    unsigned char *before[TEST_CALL_TENSORS]; /* and the memory of each tensor as it was made */
-};
-
-void test_call_free(struct test_call *call);
-sy_status test_call_run(sy_ctx *ctx, struct test_call *call);
-sy_status test_call_query(sy_ctx *ctx, struct test_call *call, sy_query *query);
-
-/* Valid calls of every operator, number 0 to TEST_CALLS - 1: those of tests/case, of a few kilobytes, or so large that work
-   is split over threads. */
-#define TEST_CALLS 33
-void test_call_make(struct test_call *call, int number, bool large);
-const char *test_call_name(int number);
-bool test_call_on_devices(int number); /* moe_place has no kernels */
-
-void test_call_reset(struct test_call *call);                  /* the outputs as they were made, or 0xA5 */
-void test_call_expect_untouched(const struct test_call *call); /* the outputs are as reset left them  */
-void test_call_expect_equal(const struct test_call *got, const struct test_call *want); /* outputs    */

@@ -24,7 +24,6 @@
  */
 #pragma once
 
-#include <setjmp.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -343,7 +342,13 @@ void call_make(struct call *c, const struct op_case *op, struct reader *in);
 void call_make_only(struct call *c, const struct op_case *op, struct reader *in); /* without the oracle */
 void call_free(struct call *c);
 void call_lay_out(struct call *c, uint64_t layout, bool in_place); /* layout 0: compact */
-sy_comm *case_comm(sy_mesh mesh);                                  /* one for each mesh */
+/* Calls that the tests of other folders use, compact: of a line, with the contents of a seed; and, of operator 0 .. TEST_CALLS - 1, a
+   valid one, of a few kilobytes or so large that work is split over threads. */
+enum { TEST_CALLS = 33 };
+struct call *case_of_line(const struct op_case *op, const char *line, uint64_t seed);
+struct call *case_new(int number, bool large);
+void case_delete(struct call *c);
+sy_comm *case_comm(sy_mesh mesh); /* one for each mesh */
 void forget_comms(void);
 const void *call_bind(struct call *c); /* the arguments; of a mesh with arrays of the operands */
 /* sy_call, sy_call_query and sy_infer, or those of a mesh; `args` are bound. */
@@ -377,7 +382,7 @@ void note_call(const struct call *c);
 void check_coverage(const struct op_case *op); /* of the calls noted since the last */
 
 /* Prints the operator, where the call comes from and the context; ends this test, or the program where there is none. */
-extern jmp_buf *case_failed;
+extern void (*case_end_test)(void);
 extern char case_where[400];
 _Noreturn void case_fail(const struct call *c, sy_ctx *ctx, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

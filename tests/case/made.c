@@ -1,76 +1,43 @@
-#include "made.h"
-
 #include "case.h"
 
-struct made_call {
+#include <stdio.h>
+
+struct made {
     struct call c;
     struct reader in;
+    char line[1000];
 };
 
-/* The first large line that succeeds, from 1; -1: none. The oracle is asked once. */
-static int find_line(const struct op_case *op)
+struct call *case_of_line(const struct op_case *op, const char *line, uint64_t seed)
 {
-    struct call *const c = calloc(1, sizeof *c);
-    int found = -1;
-    if (c == NULL)
-        abort();
-    for (int i = 0; found < 0 && i < CASE_LINES && op->lines[i] != NULL; i++) {
-        struct reader in = reader_text(op->lines[i]);
-        call_make(c, op, &in);
-        found = c->want.status == SY_OK ? i + 1 : -1;
-        call_free(c);
-    }
-    free(c);
-    return found;
-}
-
-struct made_call *made_new(int number, bool large)
-{
-    static int line[SY_MAX_FIELDS]; /* by number; 0: not known */
-    struct made_call *const made = calloc(1, sizeof *made);
-    const struct op_case *const op = all_cases[number];
+    struct made *const made = calloc(1, sizeof *made);
     if (made == NULL)
         abort();
     if (n_case_ctx == 0)
         case_open();
-    if (large && line[number] == 0)
-        line[number] = find_line(op);
-    made->in = reader_text(large && line[number] > 0 ? op->lines[line[number] - 1] : op->small);
-    call_make_only(&made->c, op, &made->in);
-    return made;
+    snprintf(case_where, sizeof case_where, "\"%s\", contents %llu", line, (unsigned long long)seed);
+    snprintf(made->line, sizeof made->line, "%s", line);
+    made->in = reader_text(made->line);
+    made->in.seed = seed;
+    call_make(&made->c, op, &made->in);
+    call_lay_out(&made->c, 0, false);
+    return &made->c;
 }
 
-void made_free(struct made_call *made)
+struct call *case_new(int number, bool large)
 {
-    if (made != NULL)
-        call_free(&made->c);
-    free(made);
+    const struct op_case *const op = all_cases[number];
+    for (int i = large ? 0 : CASE_LINES; i < CASE_LINES && op->lines[i] != NULL; i++) {
+        struct call *const c = case_of_line(op, op->lines[i], 0);
+        if (c->want.status == SY_OK)
+            return c;
+        case_delete(c);
+    }
+    return case_of_line(op, op->small, 0);
 }
 
-const sy_op_info *made_op(const struct made_call *made)
+void case_delete(struct call *c)
 {
-    return made->c.info;
-}
-
-const void *made_args(const struct made_call *made)
-{
-    return &made->c.args;
-}
-
-bool made_tensor(const struct made_call *made, int i, struct made_tensor *x)
-{
-    const struct operand *const from = &made->c.operand[i];
-    *x = (struct made_tensor){.name = from->field->name,
-                              .offset = from->field->offset,
-                              .type = from->type,
-                              .rank = from->rank,
-                              .shape = from->shape,
-                              .contents = from->in ? from->dense : NULL,
-                              .output = from->out};
-    return from->given;
-}
-
-void made_split(bool split)
-{
-    case_split = split;
+    call_free(c);
+    free(c);
 }

@@ -109,11 +109,17 @@ static const struct {
              {"descriptors", test_descriptors, false},
              {"calls on a small stack", test_stack, false}};
 
+static jmp_buf failed;
+
+static void end_test(void)
+{
+    longjmp(failed, 1);
+}
+
 /* Runs a test; -1: it failed. */
 static int guarded(int (*run)(const struct op_case *op), const struct op_case *op)
 {
-    jmp_buf failed;
-    case_failed = &failed;
+    case_end_test = end_test;
     if (setjmp(failed) == 0)
         return run(op);
     case_split = false;

@@ -3,6 +3,7 @@
  * must answer NOMEM, leave the outputs alone, and give back every block in the end. After the failure the same context
  * must still work.
  */
+#include "case/case.h"
 #include "support.h"
 #include "support_memory.h"
 
@@ -44,25 +45,23 @@ TEST(growth_that_fails_keeps_what_was_there)
 {
     for (int index = 0; index < TEST_CALLS; index++) {
         struct allocator a = {0};
-        struct test_call small, large;
+        struct call *const small = case_new(index, false), *const large = case_new(index, true);
         sy_ctx *ctx = NULL;
         const sy_ctx_options options = options_for(&a);
         assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
-        test_call_make(&small, index, false);
-        test_call_make(&large, index, true);
-        expect_status(ctx, test_call_run(ctx, &small), SY_OK);
+        call_check(small, ctx, call_run(small, ctx));
         a.calls = 0;
         a.fail_at = 1;
         a.fail_all_after = true;
-        const sy_status status = test_call_run(ctx, &large);
+        const sy_status status = call_run(large, ctx);
         if (status != SY_OK) {
             expect_status(ctx, status, SY_ERR_NOMEM);
-            test_call_expect_untouched(&large);
+            call_untouched(large, ctx);
         }
-        test_call_reset(&small);
-        expect_status(ctx, test_call_run(ctx, &small), SY_OK);
-        test_call_free(&small);
-        test_call_free(&large);
+        call_lay_out(small, 0, false);
+        call_check(small, ctx, call_run(small, ctx));
+        case_delete(small);
+        case_delete(large);
         sy_ctx_destroy(ctx);
         assert_int_equal(a.live, 0);
     }

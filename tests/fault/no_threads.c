@@ -2,6 +2,7 @@
  * Threads that cannot be started: pthread_create is replaced by one that fails after some successes. Calls and
  * sy_ctx_parallel run on the threads there are, with the same results.
  */
+#include "case/case.h"
 #include "support.h"
 #include "wrapped.h"
 
@@ -68,23 +69,16 @@ TEST(tasks_run_on_the_threads_there_are)
 
 TEST(calls_return_the_same)
 {
-    struct test_call want;
-    sy_ctx *const one = test_ctx(1, NULL);
-    test_call_make(&want, 0, true);
-    expect_status(one, test_call_run(one, &want), SY_OK);
+    struct call *const call = case_new(0, true);
     for (int started = 0; started < THREADS; started++) {
-        struct test_call call;
         sy_ctx *const ctx = test_ctx(THREADS, NULL);
         allowed = started;
-        test_call_make(&call, 0, true);
-        expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-        test_call_expect_equal(&call, &want);
-        test_call_free(&call);
+        call_lay_out(call, 0, false);
+        call_check(call, ctx, call_run(call, ctx));
         sy_ctx_destroy(ctx);
     }
     allowed = INT_MAX;
-    test_call_free(&want);
-    sy_ctx_destroy(one);
+    case_delete(call);
 }
 
 TEST(wrong_arguments)

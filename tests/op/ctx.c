@@ -2,6 +2,7 @@
  * Contexts: creation and its rejections, names, the error sentence and fault, lent workspace, argument structs of older
  * and newer callers, tracing. Threads, allocation and floating-point control are in ctx_threads.c.
  */
+#include "case/case.h"
 #include "support.h"
 #include "support_memory.h"
 
@@ -187,32 +188,36 @@ TEST(versions)
 
 /* ---- Sentence and fault ---- */
 
-static int permute(void)
+static struct call *permute(void)
 {
-    return sy_op_find("moe_permute")->number;
+    return case_new(sy_op_find("moe_permute")->number, false);
+}
+
+static sy_status query_of(const struct call *c, sy_ctx *ctx, sy_query *query)
+{
+    return op_query(c, ctx, &c->args, c->info->args_bytes, query);
 }
 
 /* A good query after a rejected call is a success too. tests/case has calls. */
 TEST(query_clears_sentence_and_fault)
 {
-    struct test_call call;
+    struct call *const call = permute();
     sy_query query;
     sy_fault fault;
     sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&call, permute(), false);
-    const int64_t rows = call.args.permute.num_out_tokens;
-    call.args.permute.num_out_tokens = -1;
-    expect_status(ctx, test_call_run(ctx, &call), SY_ERR_VALUE);
+    const int64_t rows = call->args.permute.num_out_tokens;
+    call->args.permute.num_out_tokens = -1;
+    expect_status(ctx, call_run(call, ctx), SY_ERR_VALUE);
     assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
     assert_int_equal(fault.status, SY_ERR_VALUE);
-    call.args.permute.num_out_tokens = rows;
-    expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
+    call->args.permute.num_out_tokens = rows;
+    expect_status(ctx, query_of(call, ctx, &query), SY_OK);
     assert_string_equal(sy_ctx_error(ctx), "");
     expect_fault(ctx, SY_FAULT_NONE, 0, 0, 0, 0);
     assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
     assert_int_equal(fault.status, SY_OK);
     assert_string_equal(fault.argument, "");
-    test_call_free(&call);
+    case_delete(call);
     sy_ctx_destroy(ctx);
 }
 
@@ -222,40 +227,40 @@ TEST(query_clears_sentence_and_fault)
    overlap is told before a lack of memory. */
 TEST(all_that_was_lent_counts)
 {
-    struct test_call call;
+    struct call *call = NULL;
     sy_query query = {0};
     sy_fault fault;
     char want[160];
     sy_ctx *ctx = test_ctx(1, NULL);
     for (int i = 0; query.workspace_bytes == 0; i++) {
-        if (i > 0)
-            test_call_free(&call);
-        test_call_make(&call, i, false);
-        expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
+        if (call != NULL)
+            case_delete(call);
+        call = case_new(i, false);
+        expect_status(ctx, query_of(call, ctx, &query), SY_OK);
     }
-    struct tensor *const x = &call.tensors[0];
+    struct operand *const x = &call->operand[0];
     const size_t scratch = (query.workspace_bytes + 63) / 64 * 64;
     const struct {
         size_t lent, at;
         sy_status want;
     } rows[] = {{4 * scratch, 2 * scratch, SY_ERR_ALIAS}, {1, 0, SY_ERR_ALIAS}, {1, scratch, SY_ERR_NOMEM}};
     unsigned char *const arena = buf_new(4 * scratch + x->bytes, 0);
-    snprintf(want, sizeof want, "%s: %s overlaps the workspace in memory, want separate memory", call.op,
-             call.names[0]);
+    snprintf(want, sizeof want, "%s: %s overlaps the workspace in memory, want separate memory",
+             call->info->name, x->field->name);
     for (size_t i = 0; i < COUNT_OF(rows); i++) {
         assert_int_equal(sy_ctx_set_workspace(ctx, arena, rows[i].lent), SY_OK);
-        x->t.data = memcpy(arena + rows[i].at, x->mem, x->bytes);
-        expect_status(ctx, test_call_run(ctx, &call), rows[i].want);
+        x->t.data = memcpy(arena + rows[i].at, x->dense, x->bytes);
+        expect_status(ctx, call_run(call, ctx), rows[i].want);
         assert_int_equal(sy_ctx_fault(ctx, &fault), SY_OK);
         if (rows[i].want == SY_ERR_ALIAS) {
             assert_string_equal(sy_ctx_error(ctx), want);
             assert_int_equal(fault.code, SY_FAULT_ALIAS);
         }
-        test_call_expect_untouched(&call);
+        call_untouched(call, ctx);
     }
     buf_free(arena);
     sy_ctx_destroy(ctx);
-    test_call_free(&call);
+    case_delete(call);
 }
 
 TEST(rejected_workspace)
@@ -275,63 +280,57 @@ TEST(rejected_workspace)
 
 TEST(shorter_arguments_read_as_zero)
 {
-    struct test_call call, want;
+    struct call *const call = permute();
     sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&want, permute(), false);
-    test_call_make(&call, permute(), false);
-    want.args.permute.expert_counts = NULL;
-    expect_status(ctx, test_call_run(ctx, &want), SY_OK);
+    case_field(call, "expert_counts")->given = false;
+    call_lay_out(call, 0, false);
     const size_t bytes = offsetof(sy_moe_permute_args, expert_counts);
     unsigned char *older = buf_new(bytes, 0); /* a read past it is found */
-    memcpy(older, &call.args.permute, bytes);
-    expect_status(ctx, sy_moe_permute_n(ctx, (const sy_moe_permute_args *)(const void *)older, bytes), SY_OK);
-    test_call_expect_equal(&call, &want);
+    memcpy(older, &call->args.permute, bytes);
+    call_check(call, ctx, sy_moe_permute_n(ctx, (const sy_moe_permute_args *)(const void *)older, bytes));
     buf_free(older);
-    test_call_free(&call);
-    test_call_free(&want);
+    case_delete(call);
     sy_ctx_destroy(ctx);
 }
 
 TEST(longer_arguments_must_be_zero_past_the_known)
 {
-    struct test_call call;
+    struct call *const call = permute();
     sy_query query;
     sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&call, permute(), false);
     union {
         sy_moe_permute_args known;
         unsigned char bytes[sizeof(sy_moe_permute_args) + 24];
     } newer = {.bytes = {0}};
-    newer.known = call.args.permute;
+    newer.known = call->args.permute;
     memset(newer.bytes + sizeof newer.known, 0, 24);
-    expect_status(ctx, sy_moe_permute_n(ctx, &newer.known, sizeof newer), SY_OK);
-    test_call_reset(&call);
+    call_check(call, ctx, sy_moe_permute_n(ctx, &newer.known, sizeof newer));
+    call_lay_out(call, 0, false);
+    newer.known = call->args.permute;
     newer.bytes[sizeof newer - 1] = 1;
     expect_status(ctx, sy_moe_permute_n(ctx, &newer.known, sizeof newer), SY_ERR_UNSUPPORTED);
     assert_non_null(strstr(sy_ctx_error(ctx), "moe_permute: "));
-    test_call_expect_untouched(&call);
+    call_untouched(call, ctx);
     expect_status(ctx, sy_moe_permute_query_n(ctx, &newer.known, sizeof newer, &query, sizeof query),
                   SY_ERR_UNSUPPORTED);
-    test_call_free(&call);
+    case_delete(call);
     sy_ctx_destroy(ctx);
 }
 
 TEST(older_query_is_filled_to_its_size)
 {
-    struct test_call call;
+    struct call *const call = permute();
     sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(&call, permute(), false);
+    const sy_moe_permute_args *const args = &call->args.permute;
     const size_t bytes = offsetof(sy_query, workspace_bytes);
     unsigned char *older = buf_new(bytes, 0);
     int64_t rows = 0;
-    expect_status(ctx,
-                  sy_moe_permute_query_n(ctx, &call.args.permute, sizeof call.args.permute,
-                                         (sy_query *)(void *)older, bytes),
+    expect_status(ctx, sy_moe_permute_query_n(ctx, args, sizeof *args, (sy_query *)(void *)older, bytes),
                   SY_OK);
     memcpy(&rows, older, sizeof rows);
-    assert_int_equal(rows, call.args.permute.permuted_tokens->shape[0]);
+    assert_int_equal(rows, args->permuted_tokens->shape[0]);
     buf_free(older);
-    test_call_free(&call);
+    case_delete(call);
     sy_ctx_destroy(ctx);
 }
 
@@ -377,33 +376,32 @@ static void listen(void *user, const sy_trace *trace)
 static void traced_call(void **state)
 {
     struct heard heard = {0};
-    struct test_call call;
+    struct call *const call = case_new((int)(uintptr_t)*state, true);
     sy_ctx *ctx = NULL;
-    test_call_make(&call, (int)(uintptr_t)*state, true);
     assert_int_equal(
         sy_ctx_create(&ctx, &(sy_ctx_options){.threads = 2, .trace = listen, .trace_user = &heard}), SY_OK);
     assert_int_equal(heard.calls, 0);
-    expect_status(ctx, test_call_run(ctx, &call), SY_OK);
+    expect_status(ctx, call_run(call, ctx), SY_OK);
     assert_int_equal(heard.calls, 1);
-    assert_string_equal(heard.op, call.op);
+    assert_string_equal(heard.op, call->info->name);
     assert_string_equal(heard.isa, sy_ctx_isa(ctx));
     assert_int_equal(heard.last.status, SY_OK);
     assert_int_equal(heard.last.threads, 2);
     assert_true(heard.last.bytes > 0);
     assert_true(heard.last.nanoseconds > 0);
-    for (int i = 0; i < call.count; i++) {
-        bool found = false;
+    for (const struct operand *x = call->operand; x < call->operand + call->info->n_tensors; x++) {
+        bool found = !x->given;
         for (int j = 0; j < heard.n_tensors; j++)
-            found = found || (heard.tensors[j] != NULL && heard.tensors[j]->data == call.tensors[i].t.data);
-        if (!found || strstr(heard.names, call.names[i]) == NULL)
-            fail_msg("%s is not in the trace: %s", call.names[i], heard.names);
+            found = found || heard.tensors[j] == &x->t;
+        if (!found || (x->given && strstr(heard.names, x->field->name) == NULL))
+            fail_msg("%s is not in the trace: %s", x->field->name, heard.names);
     }
-    call.tensors[0].t.device.device_type = kDLCUDA;
-    expect_status(ctx, test_call_run(ctx, &call), SY_ERR_DEVICE);
+    call_change(call, "*.device=2");
+    expect_status(ctx, call_run(call, ctx), SY_ERR_DEVICE);
     assert_int_equal(heard.calls, 2);
     assert_int_equal(heard.last.status, SY_ERR_DEVICE);
     assert_true(heard.last.bytes == 0);
-    test_call_free(&call);
+    case_delete(call);
     sy_ctx_destroy(ctx);
 }
 
@@ -457,6 +455,6 @@ TEST_GROUP(ctx)
     for (size_t i = 0; i < COUNT_OF(tests); i++)
         test_add(&list, tests[i].name, tests[i].test_func, NULL);
     for (int i = 0; i < TEST_CALLS; i++)
-        test_add(&list, test_name("trace of %s", test_call_name(i)), traced_call, (void *)(uintptr_t)i);
+        test_add(&list, test_name("trace of %s", all_cases[i]->name), traced_call, (void *)(uintptr_t)i);
     return test_run(&list, "op_ctx");
 }

@@ -4,7 +4,7 @@
  * every thread count and kernel table.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "case/made.h"
+#include "case/case.h"
 #include "support.h"
 #include "support_memory.h"
 
@@ -13,23 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The call, run once on one thread with the library's own means. */
-static void run_alone(struct test_call *call, int index)
+/* A small call in the given context: with the result of the oracle. */
+static void run_and_check(sy_ctx *ctx, int index)
 {
-    sy_ctx *ctx = test_ctx(1, NULL);
-    test_call_make(call, index, false);
-    expect_status(ctx, test_call_run(ctx, call), SY_OK);
-    sy_ctx_destroy(ctx);
-}
-
-/* Runs the call again in the given context and compares. */
-static void run_and_compare(sy_ctx *ctx, int index, const struct test_call *want)
-{
-    struct test_call call;
-    test_call_make(&call, index, false);
-    expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-    test_call_expect_equal(&call, want);
-    test_call_free(&call);
+    struct call *const c = case_new(index, false);
+    call_check(c, ctx, call_run(c, ctx));
+    case_delete(c);
 }
 
 /* ---- The caller's pool ---- */
@@ -82,17 +71,14 @@ static int n_pooled; /* calls that used the pool */
 
 static void callers_pool(int index, sy_parallel_for_fn parallel_for)
 {
-    struct test_call want;
     struct pool pool = {0};
     sy_ctx *ctx = NULL;
-    run_alone(&want, index);
     const sy_ctx_options options = {.threads = 4, .parallel_for = parallel_for, .parallel_user = &pool};
     assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
-    run_and_compare(ctx, index, &want);
+    run_and_check(ctx, index);
     assert_true(pool.runs == 0 || pool.most_tasks > 1);
     n_pooled += pool.runs > 0;
     sy_ctx_destroy(ctx);
-    test_call_free(&want);
 }
 
 static void pool_in_reverse_order(void **state)
@@ -110,7 +96,7 @@ static void pool_of_four_threads(void **state)
 struct worker {
     pthread_t thread;
     sy_ctx *ctx;
-    struct test_call call;
+    struct call *call;
     sy_status status;
 };
 
@@ -118,8 +104,8 @@ static void *call_often(void *argument)
 {
     struct worker *w = argument;
     for (int i = 0; i < 20 && w->status == SY_OK; i++) {
-        test_call_reset(&w->call);
-        w->status = test_call_run(w->ctx, &w->call);
+        call_lay_out(w->call, 0, false);
+        w->status = call_run(w->call, w->ctx);
     }
     return NULL;
 }
@@ -127,26 +113,19 @@ static void *call_often(void *argument)
 /* Two threads with a context each, both running the same operator on their own data. */
 static void two_contexts_in_two_threads(void **state)
 {
-    struct worker *workers = calloc(2, sizeof *workers);
-    struct test_call want;
-    const int index = (int)(uintptr_t)*state;
-    assert_non_null(workers);
-    run_alone(&want, index);
+    struct worker workers[2] = {0};
     for (int i = 0; i < 2; i++) {
         workers[i].ctx = test_ctx(2 - i, NULL);
-        test_call_make(&workers[i].call, index, false);
+        workers[i].call = case_new((int)(uintptr_t)*state, false);
         assert_int_equal(pthread_create(&workers[i].thread, NULL, call_often, &workers[i]), 0);
     }
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_join(workers[i].thread, NULL), 0);
     for (int i = 0; i < 2; i++) {
-        expect_status(workers[i].ctx, workers[i].status, SY_OK);
-        test_call_expect_equal(&workers[i].call, &want);
-        test_call_free(&workers[i].call);
+        call_check(workers[i].call, workers[i].ctx, workers[i].status);
+        case_delete(workers[i].call);
         sy_ctx_destroy(workers[i].ctx);
     }
-    test_call_free(&want);
-    free(workers);
 }
 
 /* ---- A forked child ---- */
@@ -159,27 +138,21 @@ static void expect_child_finishes(bool own_context)
 {
     sy_ctx *ctx = test_ctx(4, NULL);
     for (int i = 0; i < TEST_CALLS; i++) {
-        struct test_call want, call;
-        test_call_make(&want, i, false);
-        test_call_make(&call, i, false);
-        expect_status(ctx, test_call_run(ctx, &want), SY_OK);
+        run_and_check(ctx, i);
         fflush(NULL);
         const pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
-            int bad = test_call_run(own_context ? test_ctx(4, NULL) : ctx, &call) != SY_OK;
-            for (int o = call.first_output; o < call.count; o++)
-                bad |= memcmp(call.tensors[o].mem, want.tensors[o].mem, call.tensors[o].bytes) != 0;
-            _exit(bad ? 1 : 0);
+            case_end_test = NULL; /* a wrong result ends the child */
+            run_and_check(own_context ? test_ctx(4, NULL) : ctx, i);
+            _exit(0);
         }
         int status = -1;
         assert_true(waitpid(child, &status, 0) == child);
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-            fail_msg("%s in a forked child: %s %d", test_call_name(i),
+            fail_msg("%s in a forked child: %s %d", all_cases[i]->name,
                      WIFSIGNALED(status) ? "ended by signal" : "exit status",
                      WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status));
-        test_call_free(&want);
-        test_call_free(&call);
     }
     sy_ctx_destroy(ctx);
 }
@@ -201,26 +174,24 @@ static void warm_calls_allocate_nothing(void **state)
 {
     const int index = (int)(uintptr_t)*state;
     struct allocator counter = {0};
-    struct test_call call, small;
+    struct call *const call = case_new(index, true), *const small = case_new(index, false);
     sy_query query;
     sy_ctx *ctx = NULL;
     const sy_ctx_options options = {
         .threads = 3, .alloc = limited_alloc, .dealloc = limited_free, .alloc_user = &counter};
     assert_int_equal(sy_ctx_create(&ctx, &options), SY_OK);
     assert_true(counter.live > 0);
-    test_call_make(&call, index, true);
-    test_call_make(&small, index, false);
-    expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-    expect_status(ctx, test_call_run(ctx, &small), SY_OK); /* it may have other options */
+    expect_status(ctx, call_run(call, ctx), SY_OK);
+    expect_status(ctx, call_run(small, ctx), SY_OK); /* it may have other options */
     const int warm = counter.calls;
     for (int i = 0; i < 3; i++) {
-        expect_status(ctx, test_call_run(ctx, &call), SY_OK);
-        expect_status(ctx, test_call_run(ctx, &small), SY_OK);
-        expect_status(ctx, test_call_query(ctx, &call, &query), SY_OK);
+        expect_status(ctx, call_run(call, ctx), SY_OK);
+        expect_status(ctx, call_run(small, ctx), SY_OK);
+        expect_status(ctx, op_query(call, ctx, &call->args, call->info->args_bytes, &query), SY_OK);
     }
     assert_int_equal(counter.calls, warm);
-    test_call_free(&call);
-    test_call_free(&small);
+    case_delete(call);
+    case_delete(small);
     sy_ctx_destroy(ctx);
     assert_int_equal(counter.live, 0);
 }
@@ -230,25 +201,21 @@ static void warm_calls_allocate_nothing(void **state)
 /* The result does not depend on the caller's rounding mode, and the mode is the caller's again afterwards; alone and in a team. */
 static void rounding_mode_is_ours_during_and_the_callers_after(void **state)
 {
-    const int index = (int)(uintptr_t)*state, modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
-    struct test_call want;
-    run_alone(&want, index);
+    const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+    struct call *const c = case_new((int)(uintptr_t)*state, false);
     for (size_t m = 0; m < COUNT_OF(modes); m++)
         for (int threads = 1; threads <= 3; threads += 2) {
-            struct test_call call;
             sy_ctx *ctx = test_ctx(threads, NULL);
-            test_call_make(&call, index, false);
+            call_lay_out(c, 0, false);
             fesetround(modes[m]);
-            const sy_status status = test_call_run(ctx, &call);
+            const sy_status status = call_run(c, ctx);
             const int after = fegetround();
             fesetround(FE_TONEAREST);
-            expect_status(ctx, status, SY_OK);
+            call_check(c, ctx, status);
             assert_int_equal(after, modes[m]);
-            test_call_expect_equal(&call, &want);
-            test_call_free(&call);
             sy_ctx_destroy(ctx);
         }
-    test_call_free(&want);
+    case_delete(c);
 }
 
 /* Flush-to-zero as engines set it: subnormal products survive, and the bit is back afterwards. */
@@ -329,9 +296,9 @@ TEST(most_operators_use_the_pool)
 TEST_GROUP(ctx_threads)
 {
     struct test_list list = {0};
-    made_split(true);
+    case_split = true;
     for (uintptr_t i = 0; i < TEST_CALLS; i++) {
-        const char *name = test_call_name((int)i);
+        const char *name = all_cases[i]->name;
         test_add(&list, test_name("%s in a pool in reverse order", name), pool_in_reverse_order, (void *)i);
         test_add(&list, test_name("%s in a pool of four threads", name), pool_of_four_threads, (void *)i);
         test_add(&list, test_name("%s in two contexts at once", name), two_contexts_in_two_threads,

@@ -95,9 +95,8 @@ def sanitized(folder, tool, examples, env, show):
     if not shutil.which("compute-sanitizer"):
         return [Case(tool, tool, "skipped", "compute-sanitizer is not installed")]
     wrapper = ["compute-sanitizer", "--tool", tool, "--error-exitcode", "99"]
-    few = {"SWITCHYARD_TEST_LAUNCH": "3"}  # of the three: the tools are slow
     filled = {"SWITCHYARD_TEST_FILLED": "1"} if tool == "initcheck" else {}  # tests/device.c says why
-    return run_tests.rename(run_tests.run_suites(folder, match=examples, wrapper=wrapper, extra_env={**env, **few, **filled}, show=show), tool)
+    return run_tests.rename(run_tests.run_suites(folder, match=examples, wrapper=wrapper, extra_env={**env, **filled}, show=show), tool)
 
 
 def mesh(args, architecture, show):

@@ -206,26 +206,6 @@ void tensor_free(struct tensor *x)
     memset(x, 0, sizeof *x);
 }
 
-unsigned char *tensor_snapshot(const struct tensor *x)
-{
-    if (x->mem == NULL)
-        return NULL;
-    unsigned char *copy = malloc(x->bytes + 1);
-    if (copy == NULL)
-        fail_msg("the test has no memory for %zu bytes", x->bytes);
-    memcpy(copy, x->mem, x->bytes);
-    return copy;
-}
-
-void tensor_expect(const struct tensor *x, const unsigned char *want, const char *what)
-{
-    const size_t bad = first_difference(x->mem, want, x->bytes);
-    if (bad < x->bytes)
-        fail_msg("%s: byte %zu of %zu is %02x, want %02x", what, bad, x->bytes, x->mem[bad], want[bad]);
-    if (x->mem)
-        buf_check(x->mem);
-}
-
 /* ---- Cases ---- */
 
 static void fail_of_case(void)

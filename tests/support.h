@@ -87,12 +87,6 @@ struct tensor {
 void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape, bool odd);
 void tensor_free(struct tensor *x); /* checks the guards; a zeroed struct is fine */
 
-/* A copy of the tensor's memory, to be freed; NULL only for a tensor without memory. */
-unsigned char *tensor_snapshot(const struct tensor *x);
-
-/* The memory is this, byte by byte. */
-void tensor_expect(const struct tensor *x, const unsigned char *want, const char *what);
-
 /* Tests made from tables: append to a list, then run it as one group. */
 struct test_list {
     struct CMUnitTest *tests;

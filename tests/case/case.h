@@ -350,6 +350,8 @@ struct call *case_new(int number, bool large);
 void case_delete(struct call *c);
 sy_comm *case_comm(sy_mesh mesh); /* one for each mesh */
 void forget_comms(void);
+/* sy_infer for the inputs there are; it may only fail where c->want is a rejection, and gives no output then. */
+sy_status call_infer(struct call *c, sy_shape *shapes);
 const void *call_bind(struct call *c); /* the arguments; of a mesh with arrays of the operands */
 /* sy_call, sy_call_query and sy_infer, or those of a mesh; `args` are bound. */
 sy_status op_call(const struct call *c, sy_ctx *ctx, const void *args, size_t bytes);

@@ -568,11 +568,11 @@ static void take_inferred(struct call *c, struct operand *x, const sy_shape *sha
         case_fill(c, x);
 }
 
-static void make_outputs(struct call *c)
+sy_status call_infer(struct call *c, sy_shape *shapes)
 {
-    static sy_shape shapes[CASE_OPERANDS];
     for (int i = 0; i < c->n_operands; i++) {
         struct operand *const x = &c->operand[i];
+        shapes[i].rank = -1;
         if (!x->given)
             continue;
         x->t = sy_tensor(x->dense, x->type, x->rank, x->shape);
@@ -582,10 +582,18 @@ static void make_outputs(struct call *c)
     sy_ctx *ctx = case_ctx[0];
     if (device && sy_ctx_create(&ctx, NULL) != SY_OK)
         abort();
-    if (op_infer(c, ctx, call_bind(c), c->info->args_bytes, shapes) != SY_OK)
+    const sy_status status = op_infer(c, ctx, call_bind(c), c->info->args_bytes, shapes);
+    if (status != SY_OK && c->want.status == SY_OK)
         case_fail(c, ctx, "the call that is made is not valid");
     if (device)
         sy_ctx_destroy(ctx);
+    return status;
+}
+
+static void make_outputs(struct call *c)
+{
+    static sy_shape shapes[CASE_OPERANDS];
+    call_infer(c, shapes);
     for (int i = 0; i < c->n_described; i++)
         if ((c->operand[i].field->flags & (SY_FIELD_OUT | SY_FIELD_INOUT)) == SY_FIELD_OUT)
             take_inferred(c, &c->operand[i], &shapes[i]);

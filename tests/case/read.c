@@ -206,10 +206,12 @@ void case_set_word(struct call *c, const char *field, const char *want)
     const char *word;
     size_t n;
     for (int i = 0; (n = word_of(f->words, i, &word)) > 0; i++)
-        if (strlen(want) <= n && strncmp(word, want, strlen(want)) == 0 &&
-            (word[strlen(want)] == '|' || strlen(want) == n)) {
-            memcpy((char *)&c->args + f->offset, &i, sizeof i);
-            return;
+        for (const char *at = word, *end; at < word + n; at = end + 1) { /* "zero|0": two spellings */
+            end = at + strcspn(at, "| ");
+            if ((size_t)(end - at) == strlen(want) && strncmp(at, want, strlen(want)) == 0) {
+                memcpy((char *)&c->args + f->offset, &i, sizeof i);
+                return;
+            }
         }
     case_fail(c, NULL, "%s has no word %s", field, want);
 }

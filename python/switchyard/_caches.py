@@ -95,6 +95,9 @@ def planes(name: str, cache: Any, format: Any, scale: Any, global_scale: Any) ->
     """The caches of a call, each with its format and scales. A single format or scale applies to all."""
     caches = spread(name, "cache", cache, None)
     count(name, "cache", cache)
+    missing = [i for i, one in enumerate(caches) if one is None and i > 0]
+    if missing:
+        raise bad(Status.NULL, name, "cache", f"of plane {missing[0]} is missing, want a tensor")
     formats = spread(name, "format", format, len(caches))
     scales = spread(name, "scale", scale, len(caches))
     globals = spread(name, "global_scale", global_scale, len(caches))

@@ -124,6 +124,7 @@ REJECTED: list[tuple[str, dict[str, Any], Status, str]] = [
     ("kv_gather", {"dtype": "float32"}, Status.VALUE,
      "dtype is 'float32', want a format with it: other rows come out as they are"),
     ("kv_gather, planes", {"cache": (ROWS, [1.0]), "out": None}, Status.DTYPE, "cache is a list, want an array"),
+    ("kv_gather, planes", {"cache": [ROWS, None]}, Status.NULL, "cache of plane 1 is missing, want a tensor"),
     ("kv_gather, planes", {"cache": (ROWS, ROWS[:4])}, Status.SHAPE,
      "cache of plane 1 has 4 rows, want 8 as in the first plane"),
     ("kv_gather, planes", {"cache": [ROWS] * 257}, Status.VALUE, "cache has 257 values, want at most 256"),

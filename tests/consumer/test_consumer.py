@@ -102,7 +102,8 @@ class Consumer(Installed):
             r"bin/switchyard(-mpi)?$|include/switchyard(_inline|_dlpack|_describe|_transport|_mpi|_nccl)?\.h$|include/switchyard/(aclnn|mluop)/.*\.h$"
             r"|.*/libswitchyard(_mpi|_nccl|_aclnn|_mluop)?\.(a|so[.0-9]*)$"
             r"|.*/pkgconfig/switchyard(_mpi|_nccl|_aclnn|_mluop)?\.pc$"
-            r"|.*/cmake/switchyard/switchyard\w+(-\w+)?\.cmake$", path)}
+            r"|.*/cmake/switchyard/switchyard\w+(-\w+)?\.cmake$|share/man/man[13]/(switchyard|sy_)[\w-]*\.[13]$"
+            r"|share/(bash-completion/completions/switchyard|zsh/site-functions/_switchyard|fish/vendor_completions\.d/switchyard\.fish)$", path)}
         self.assertEqual(strangers, set())
 
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import warnings
+import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 try:
     import transformers as _transformers
@@ -54,6 +56,45 @@ def experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top
     Returns:
         [T, H], of the type of ``hidden_states``.
     """
+    if _torch.compiler.is_compiling():
+        home = getattr(module, "_switchyard_home", None)
+        trains = _torch.is_grad_enabled() and (top_k_weights.requires_grad or _trains(module, hidden_states))
+        if home is not None and home.number >= 0 and not trains:
+            return _opaque(hidden_states, top_k_index, top_k_weights, home.number)
+    return _experts(module, hidden_states, top_k_index, top_k_weights)
+
+
+class _Home:
+    """The number of a module, by which the operator finds it; that of a copy is another."""
+
+    modules: ClassVar[weakref.WeakValueDictionary[int, Any]] = weakref.WeakValueDictionary()
+    numbers: ClassVar[itertools.count[int]] = itertools.count()
+
+    def __init__(self, module: Any = None) -> None:
+        self.number = -1 if module is None else next(self.numbers)
+        if module is not None:
+            self.modules[self.number] = module
+
+    def __deepcopy__(self, memo: Any) -> _Home:
+        return _Home()
+
+    def __reduce__(self) -> Any:
+        return _Home, ()
+
+
+@_torch.library.custom_op("switchyard::experts", mutates_args=())  # type: ignore[untyped-decorator,unused-ignore]
+def _opaque(hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor, number: int) -> Tensor:
+    """The experts in a compiled graph: one operator, whose reads of numbers of rows are no break of the graph."""
+    with _torch.no_grad():
+        return _experts(_Home.modules[number], hidden_states, top_k_index, top_k_weights)
+
+
+@_opaque.register_fake  # type: ignore[untyped-decorator,unused-ignore]
+def _like(hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor, number: int) -> Tensor:
+    return hidden_states.new_empty(hidden_states.shape)
+
+
+def _experts(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
     count, choices = top_k_index.shape
     if count == 0 or choices == 0:
         return _torch.zeros_like(hidden_states)
@@ -299,7 +340,9 @@ def _set_experts(stock: Any) -> Any:
     @functools.wraps(stock)
     def set_experts_implementation(self: Any, experts_implementation: str | dict[str, str]) -> None:
         stock(self, experts_implementation)
-        used = any(_is_experts(m) and m.config._experts_implementation == "switchyard" for m in self.modules())
+        used = [m for m in self.modules() if _is_experts(m) and m.config._experts_implementation == "switchyard"]
+        for module in used:
+            module._switchyard_home = _Home(module)
         if "switchyard" in str(experts_implementation) and not used:
             text = f"{type(self).__name__} has no experts that use the interface of transformers"
             warnings.warn(f'{text}: "switchyard" changes nothing', UserWarning, stacklevel=2)

@@ -1,5 +1,6 @@
 """switchyard.transformers: experts with the bits of the eager ones, and tokens drawn by sample in generate."""
 
+import copy
 import warnings
 from typing import Any
 
@@ -87,6 +88,25 @@ def test_the_bits_of_eager(kind: str) -> None:
     assert len(theirs) == len(found) > 20
     assert all(torch.equal(bits(a), bits(b)) for a, b in zip(theirs, found, strict=True))
     assert not torch.equal(theirs[0], passes(model, "grouped_mm")[0])  # the bits do depend on the order of operations
+
+
+@pytest.mark.parametrize("kind", ["Olmoe", "Mixtral", "Qwen3Moe", "GptOss"])
+def test_a_whole_model_compiles(kind: str) -> None:
+    """In one graph, with the bits of the experts that are not compiled; of a copy the experts are its own."""
+    model = model_of(kind)
+    model.set_experts_implementation("switchyard")
+    other = copy.deepcopy(model)
+    other.set_experts_implementation("switchyard")
+    for parameter in other.parameters():
+        parameter.data.mul_(0.9)
+    with torch.no_grad():
+        for each in (model, other):
+            compiled = torch.compile(each, fullgraph=True, backend="eager")
+            assert torch.equal(
+                bits(compiled(PROMPTS, use_cache=False).logits), bits(each(PROMPTS, use_cache=False).logits)
+            )
+    assert model.model.layers[0].mlp.experts._switchyard_home.number >= 0
+    assert copy.deepcopy(model).model.layers[0].mlp.experts._switchyard_home.number < 0
 
 
 def test_a_model_without_the_interface() -> None:

@@ -23,6 +23,7 @@ def table(name, only=""):
     assert runs and rows and all(len(row) == len(head) for row in rows), f"{name}: no run, or a row of another length than the head"
     rows = [head, ["---"] * len(head), *(row for row in rows if re.search(only or "", "\t".join(row)))]
     text = "".join(f"| {' | '.join(row)} |\n".replace("|  |", "| |") for row in rows)
+    text = re.sub(r"(?<=\d) (?=(us|ms|%|times)\b|%)", "\u00a0", text)  # a number stays with its unit
     return text + "\n" + "".join(f"{run[0].upper()}{run[1:]}.\n" for run in runs)
 
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     str(page.relative_to(ROOT))
     for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")))
-    if "```python\n" in page.read_text(encoding="utf-8")
+    if "```python\n" in page.read_text(encoding="utf-8") or re.search(r"/ops/[a-z]", str(page))
 ]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(r"^ *print\(.*\) +# (.*)$", re.MULTILINE)

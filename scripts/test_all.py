@@ -250,11 +250,24 @@ def wheel():
     return python_cases("python_package", "tests/python_package/test_wheel.py", {}, "wheel")
 
 
+def vllm():
+    """vLLM with its own sampler and with ours, where scripts/vllm_env.sh has installed it."""
+    python = os.path.join(ROOT, "build", "vllm", "bin", "python")
+    if not os.path.exists(python):
+        raise Missing("scripts/vllm_env.sh has not run")
+    must(python, "-m", "pip", "install", "-q", "--no-deps", "--disable-pip-version-check", ".")
+    start = time.monotonic()
+    code, text = lint.run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"python/tests/{name}.py" for name in (
+        "test_requests", "test_vllm", "vllm_engine")))
+    return [Case("vllm", "python/tests/vllm_engine.py", "failed" if code else "passed", text[-20000:] if code else "",
+                 time.monotonic() - start)]
+
+
 def lint_all():
     return lint.run_all(quiet, lint.TOOLS)  # the other checks are tests of `make test`
 
 
-ALONE = ("more", "asan", "tsan", "mpich", "schedules", "bench")  # use all processors, and processes that wait for each other
+ALONE = ("more", "asan", "tsan", "mpich", "schedules", "bench", "vllm")  # use all processors, and processes that wait for each other
 STAGES = {
     "more": ("the tests that make test leaves out, and longer runs", more),
     "asan": ("address and undefined-behaviour sanitizers", asan),
@@ -267,6 +280,7 @@ STAGES = {
     "fuzz": (f"fuzzing, {FUZZ_SECONDS} s in all", fuzz),
     "cuda": (f"kernels compiled by nvcc for {CUDA_ARCHITECTURE}", cuda),
     "wheel": ("the Python package as a wheel and as a source archive", wheel),
+    "vllm": ("vLLM's engine with switchyard.vllm", vllm),
     "lint": ("lint", lint_all),
 }
 

@@ -45,6 +45,12 @@ def settings():
     switchyard.configure(threads=None, isa=None)
 
 
+def test_names_are_those_of_the_package():
+    for page in (ROOT / "README.md", *ROOT.glob("docs/**/*.md")):
+        for name in re.findall(r"`switchyard\.(?!(?:h|pc)\b)([a-z_]+)", page.read_text(encoding="utf-8")):
+            assert hasattr(switchyard, name) or importlib.util.find_spec(f"switchyard.{name}"), (page.name, name)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_there_is_something_to_run(page):
     assert any(PRINTED.search(block) for block in blocks(page))

@@ -1,4 +1,5 @@
 """The other commands: help, version, info, show, example, demo. Times are never validated."""
+import glob
 import html.parser
 import json
 import os
@@ -192,6 +193,23 @@ class Page(html.parser.HTMLParser):
             self.open.pop()
 
 
+class Documents(CliTest):
+    def test_options_in_pages_exist(self):
+        pages = [os.path.join(ROOT, "README.md"), *glob.glob(os.path.join(ROOT, "docs", "**", "*.md"), recursive=True)]
+        unknown, seen = [], 0
+        for page in pages:
+            with open(page, encoding="utf-8") as file:
+                lines = re.findall(rf"switchyard ({'|'.join(COMMANDS)})\b([^`\n#]*)", file.read())
+            for command, rest in lines:
+                names = [command, *(word for word in rest.split()[:1] if command == "run" and word in OPERATORS)]
+                text = "".join(self.out("help", name) for name in names) + " --help "
+                options = re.findall(r"--[a-z][\w-]*", rest)
+                seen += len(options)
+                unknown += [(page, command, option) for option in options if not re.search(rf"{option}\b(?!-)", text)]
+        self.assertEqual(unknown, [])
+        self.assertGreater(seen, 40)
+
+
 class Demo(CliTest):
     def demo(self):
         """(what it told, the page), of one run for all tests"""
@@ -263,7 +281,6 @@ class Demo(CliTest):
         self.assertEqual({b[0] for b in before[kept:50]} | {b[0] for b in before[50:]}, {"mid", "pale"})
 
     def test_a_busy_machine_is_named(self):
-        """Processes that only count, and what /proc/stat says of them."""
         def seconds():
             with open("/proc/stat", encoding="utf-8") as file:
                 user, nice, system, _, _, irq, soft, steal = map(int, file.readline().split()[1:9])

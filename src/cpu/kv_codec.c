@@ -141,8 +141,8 @@ static void pack_groups(const struct syi_kernels *kernels, const struct syi_kv_c
                 syi_kv_make_scale(codec, most > 0x7f800000u ? largest(codec, dense, n) : most, record,
                                   g / share);
         }
-        pack_group(kernels, codec, row + syi_kv_code_offset(codec, g), dense,
-                   syi_kv_scale(codec, record, g), most);
+        pack_group(kernels, codec, row + syi_kv_code_offset(codec, g), dense, syi_kv_scale(codec, record, g),
+                   most);
     }
 }
 
@@ -184,8 +184,7 @@ void syi_kv_pack(const struct syi_kernels *kernels, const struct syi_kv_codec *c
         memset(record, 0, codec->clear_scale);
     pack_groups(kernels, codec, row, record, dense);
     if (codec->rope > 0)
-        pack_rope(codec, row + codec->rope_off,
-                  dense + codec->n_groups * codec->group * dense_size(codec));
+        pack_rope(codec, row + codec->rope_off, dense + codec->n_groups * codec->group * dense_size(codec));
 }
 
 struct syi_found syi_find_bad_global(const struct syi_kv_codec *codec)

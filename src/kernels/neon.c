@@ -534,7 +534,8 @@ static uint64_t weigh_e(const float *e, size_t n, float least)
 #define SHARED \
     SYI_SAME_ENTRIES, .block_max_16 = syi_block_max_16_neon, .block_max_32 = syi_block_max_32_neon, \
                       .count_ge_u16 = syi_count_ge_u16_neon, .reach_16 = syi_reach_16_neon, \
-                      .reach_32 = syi_reach_32_neon, .encoders = &syi_encoders_neon, .packers = &syi_packers_neon
+                      .reach_32 = syi_reach_32_neon, .encoders = &syi_encoders_neon, \
+                      .packers = &syi_packers_neon
 
 const struct syi_kernels syi_kernels_neon = {
     .name = "neon",

@@ -19,6 +19,8 @@ SYI_INLINE void syi_widen(float *restrict x, const char *restrict from, size_t n
                                        : syi_f32_from_bits((uint32_t)syi_bits_16(from, i) << 16);
 }
 
+/* NOLINTBEGIN(clang-analyzer-core.*): it follows a few rounds of a loop, and takes the rest of an array for uninitialised */
+
 /* The magnitudes of numbers, NaN as 0 and infinity as FLT_MAX, and the largest of a group of them. */
 SYI_INLINE void syi_magnitudes(uint32_t *restrict size, const float *restrict x, size_t n)
 {
@@ -118,10 +120,9 @@ SYI_INLINE void syi_pack_fp4(uint8_t *codes, uint8_t *scales, const char *dense,
 }
 
 /* Twice the magnitude of a code of e2m1: 0 1 2 3 4 6 8 12. */
-SYI_INLINE int8_t syi_twice_e2m1(uint8_t code)
+SYI_INLINE int syi_twice_e2m1(int code)
 {
-    const int8_t k = (int8_t)(code & 7), above = (int8_t)(2 * k - 4), top = (int8_t)(4 * k - 16);
-    const int8_t most = above > k ? above : k;
+    const int k = code & 7, above = 2 * k - 4, top = 4 * k - 16, most = above > k ? above : k;
     return top > most ? top : most;
 }
 
@@ -144,7 +145,7 @@ SYI_INLINE void syi_unpack_fp4(char *dense, const uint8_t *codes, const uint8_t 
         for (size_t g = 0; g < n; g++)
             half[g] = syi_e4m3_to_f32(scales[first + g]) * 0.5f;
         for (size_t i = 0; i < n * GROUP; i++)
-            x[i] = syi_twice_e2m1(code[i]);
+            x[i] = (float)syi_twice_e2m1(code[i]);
         syi_multiply(x, half, n, GROUP);
         for (size_t i = 0; i < n * GROUP; i++) {
             const uint32_t sign = (uint32_t)(code[i] & 8) << 28;
@@ -155,6 +156,8 @@ SYI_INLINE void syi_unpack_fp4(char *dense, const uint8_t *codes, const uint8_t 
         memcpy(dense, type == SYI_FLOAT_F32 ? (void *)x : (void *)narrow, bytes);
     }
 }
+
+/* NOLINTEND(clang-analyzer-core.*) */
 
 /* The functions of a table, and their list. */
 #define SYI_PACK_TYPE(name, type) \

@@ -1,5 +1,7 @@
 #include "mesh_misuse.h"
 
+#include "case/case.h"
+
 /* What a process does. */
 struct attempt {
     sy_ctx *ctx;
@@ -182,92 +184,39 @@ static sy_status combined_along_another_routing(struct attempt *s)
 
 /* ---- Calls with something wrong ---- */
 
-/* One change of a call. */
-struct edit {
-    enum {
-        NOTHING,
-        GONE,   /* the field is NULL */
-        TYPE,   /* its type is the sy_type `value` */
-        RANK,   /* its rank is `value`, new extents are 1 */
-        EXTENT, /* extent d is `value` */
-        STRIDE, /* stride d is `value` */
-        DEVICE, /* its device type is `value` */
-        OVER,   /* it begins where tensor `other` does */
-        NUMBER, /* number d in its memory is `value` */
-        SCALAR  /* the scalar is `value` */
-    } kind;
-    const char *field;
-    int d;
-    int64_t value;
-    const char *other;
-};
-
-static void *place_of(struct mesh_call *call, const char *name, sy_kind *kind)
+/* Changes the call by words of tests/case/case.h (NULL: none). What its arguments point to is in the result, until it is freed. */
+static struct call *change(struct mesh_call *call, const char *words)
 {
-    const sy_op_info *const op = mesh_call_op(call);
-    int i = 0;
-    while (strcmp(sy_op_field(op, i)->name, name) != 0)
-        i++;
-    *kind = sy_op_field(op, i)->kind;
-    return (char *)mesh_call_args(call) + sy_op_field(op, i)->offset;
-}
-
-static void set_scalar(struct mesh_call *call, const struct edit *e)
-{
-    sy_kind kind;
-    void *const at = place_of(call, e->field, &kind);
-    memcpy(at, &e->value,
-           kind == SY_KIND_BOOL  ? sizeof(bool)
-           : kind == SY_KIND_I64 ? 8
-                                 : 4); /* little-endian */
-}
-
-static DLTensor *tensor_of(struct mesh_call *call, const char *name)
-{
-    sy_kind kind;
-    DLTensor *t;
-    memcpy(&t, place_of(call, name, &kind), sizeof t);
-    return t;
-}
-
-static void apply(struct mesh_call *call, const struct edit *e)
-{
-    sy_kind kind;
-    if (e->kind == SCALAR)
-        set_scalar(call, e);
-    if (e->kind == GONE)
-        memset(place_of(call, e->field, &kind), 0, sizeof(void *));
-    if (e->kind == NOTHING || e->kind == SCALAR || e->kind == GONE)
-        return;
-    DLTensor *const t = tensor_of(call, e->field);
-    struct mesh_tensor *const x = mesh_call_tensor(call, t);
-    const size_t size = type_bytes(t->dtype);
-    switch (e->kind) {
-    case TYPE:
-        t->dtype = sy_dtype((sy_type)e->value);
-        break;
-    case RANK:
-        for (int d = t->ndim; d < e->value; d++)
-            x->shape[d] = 1;
-        t->ndim = (int)e->value;
-        break;
-    case EXTENT:
-        x->shape[e->d] = e->value;
-        break;
-    case STRIDE:
-        t->strides = x->strides;
-        x->strides[e->d] = e->value;
-        break;
-    case DEVICE:
-        t->device.device_type = (DLDeviceType)e->value;
-        break;
-    case OVER:
-        t->data = tensor_of(call, e->other)->data;
-        break;
-    default:                                                   /* NUMBER */
-        memcpy(x->mem + (size_t)e->d * size, &e->value, size); /* little-endian */
-        memcpy(x->before + (size_t)e->d * size, &e->value, size);
+    static const struct op_case misuse = {.name = "misuse"};
+    struct call *const c = calloc(1, sizeof *c);
+    DLTensor *tensors[SY_MAX_FIELDS] = {NULL};
+    c->op = &misuse;
+    c->info = mesh_call_op(call);
+    c->n_devices = 1;
+    memcpy(&c->args, mesh_call_args(call), c->info->args_bytes);
+    for (int i = 0; i < c->info->n_tensors; i++) {
+        struct operand *const x = &c->operand[i];
+        x->field = sy_op_field(c->info, i);
+        x->at = (const DLTensor **)(void *)((char *)&c->args + x->field->offset);
+        memcpy(&tensors[i], x->at, sizeof tensors[i]);
+        if (tensors[i] == NULL)
+            continue;
+        const struct mesh_tensor *const m = mesh_call_tensor(call, tensors[i]);
+        x->given = true;
+        x->t = *tensors[i];
+        x->rank = x->t.ndim;
+        x->element = type_bytes(x->t.dtype);
+        x->block = m->mem;
+        x->before = m->before;
+        x->t.shape = memcpy(x->now_shape, m->shape, sizeof m->shape);
+        memcpy(x->now_strides, m->strides, sizeof m->strides);
     }
+    call_change(c, words);
+    for (int i = 0; i < c->info->n_tensors; i++)
+        if (tensors[i] != NULL)
+            *tensors[i] = c->operand[i].t;
+    memcpy(mesh_call_args(call), &c->args, c->info->args_bytes);
+    return c;
 }
 
 /* ---- All of them ---- */
@@ -279,10 +228,10 @@ struct misuse {
     const char *name;
     const char *line; /* of every process; NULL: a dispatch */
     sy_status want;
-    const char *words;    /* of the guilty process, before the line */
-    struct edit edits[3]; /* of its call */
-    struct edit others;   /* of the other calls */
-    sy_status first;      /* where device 0 is guilty; 0: the same */
+    const char *words;   /* of the guilty process, before the line */
+    const char *changed; /* in its call */
+    const char *others;  /* in the other calls */
+    sy_status first;     /* where device 0 is guilty; 0: the same */
     const char
         *says; /* %d: the guilty device; NULL: of a call that is wrong this device, else that they disagree */
     sy_status (*act)(struct attempt *s);     /* NULL: the call is made */
@@ -293,41 +242,33 @@ struct misuse {
 /* Of each kind of mistake one: tests/case has all of them on a mesh in one process. Every tensor has another size, so that a
    sentence about the wrong one shows. */
 static const struct misuse misuses[] = {
-    {"no input", NULL, SY_ERR_NULL, .edits = {{GONE, .field = "input"}}},
-    {"tokens of no type", NULL, SY_ERR_DTYPE, .edits = {{TYPE, "tokens", .value = SY_TYPE_OTHER}}},
-    {"present of rank 2", NULL, SY_ERR_SHAPE, .edits = {{RANK, "present", .value = 2}}},
-    {"planes one token long", NULL, SY_ERR_SHAPE, .edits = {{EXTENT, "planes[0]", 2, .value = 4}}},
-    {"dimension 3", NULL, SY_ERR_VALUE, .edits = {{SCALAR, "output_concat_dim", .value = 3}}},
-    {"memory sharded", NULL, SY_ERR_UNSUPPORTED, .edits = {{SCALAR, "memory", .value = SY_MEMORY_SHARDED}}},
-    {"input of 2^64 bytes", NULL, SY_ERR_OVERFLOW,
-     .edits = {{EXTENT, "input", 3, .value = INT64_C(1) << 61},
-               {EXTENT, "tokens", 3, .value = INT64_C(1) << 61}}},
-    {"tokens with overlapping rows", NULL, SY_ERR_STRIDE, .edits = {{STRIDE, "tokens", 2, .value = 3}}},
-    {"input on CUDA", NULL, SY_ERR_DEVICE, .edits = {{DEVICE, "input", .value = kDLCUDA}}},
-    {"tokens over input", NULL, SY_ERR_ALIAS, .edits = {{OVER, "tokens", .other = "input"}}},
-    {"a mapping of 2", NULL, SY_ERR_ROUTING, .edits = {{NUMBER, "expert_mapping", 5, .value = 2}}},
-    {"an index of E", NULL, SY_ERR_INDEX, .edits = {{NUMBER, "expert_indices", 7, .value = 8}}},
+    {"no input", NULL, SY_ERR_NULL, .changed = "input=-"},
+    {"tokens of no type", NULL, SY_ERR_DTYPE, .changed = "tokens.dtype=none"},
+    {"present of rank 2", NULL, SY_ERR_SHAPE, .changed = "present.ndim=2"},
+    {"planes one token long", NULL, SY_ERR_SHAPE, .changed = "planes[0].shape[2]=4"},
+    {"dimension 3", NULL, SY_ERR_VALUE, .changed = "output_concat_dim=3"},
+    {"memory sharded", NULL, SY_ERR_UNSUPPORTED, .changed = "memory=3"},
+    {"input of 2^64 bytes", NULL, SY_ERR_OVERFLOW, .changed = "input.shape[3]=2^61 tokens.shape[3]=2^61"},
+    {"tokens with overlapping rows", NULL, SY_ERR_STRIDE, .changed = "tokens.strides[2]=3"},
+    {"input on CUDA", NULL, SY_ERR_DEVICE, .changed = "input.device=2"},
+    {"tokens over input", NULL, SY_ERR_ALIAS, .changed = "tokens.data=input"},
+    {"a mapping of 2", NULL, SY_ERR_ROUTING, .changed = "expert_mapping.data[5]=2"},
+    {"an index of E", NULL, SY_ERR_INDEX, .changed = "expert_indices.data[7]=8"},
     {"an expert twice, strictly", NULL, SY_ERR_INDEX,
-     .edits = {{NUMBER, "expert_indices", 8, .value = 4},
-               {NUMBER, "expert_indices", 9, .value = 4},
-               {SCALAR, "strict_unique", .value = true}}},
+     .changed = "expert_indices.data[8]=4 expert_indices.data[9]=4 strict_unique=1"},
     {"too few rows", MESH_EXPERT, SY_ERR_CAPACITY,
-     .edits = {{EXTENT, "tokens", 0, .value = 1},
-               {EXTENT, "plane_tokens[0]", 0, .value = 1},
-               {EXTENT, "src", 0, .value = 1}}},
+     .changed = "tokens.shape[0]=1 plane_tokens[0].shape[0]=1 src.shape[0]=1"},
     {"batches that do not divide", MESH_COMBINE, SY_ERR_SHAPE,
-     .edits = {{EXTENT, "input", 1, .value = 3}, {EXTENT, "expert_metadata", 1, .value = 3}}},
+     .changed = "input.shape[1]=3 expert_metadata.shape[1]=3"},
     {"an input with rows of an expert too many", MESH_COMBINE, SY_ERR_MISMATCH,
-     .edits = {{NUMBER, "expert_mapping", 0, .value = 0}}, .first = SY_ERR_SHAPE},
-    {"an index of E in a table", MESH_COMBINE, SY_ERR_INDEX,
-     .edits = {{NUMBER, "expert_metadata", 11, .value = 8}}},
-    {"too few expert rows", "layout=2 " MESH_COMBINE, SY_ERR_CAPACITY,
-     .edits = {{EXTENT, "input", 0, .value = 1}}},
-    {"output one sequence long", MESH_SUM, SY_ERR_SHAPE, .edits = {{EXTENT, "output", 1, .value = 4}}},
-    {"no output_scales", CODES, SY_ERR_NULL, .edits = {{GONE, .field = "output_scales"}}},
+     .changed = "expert_mapping.data[0]=0", .first = SY_ERR_SHAPE},
+    {"an index of E in a table", MESH_COMBINE, SY_ERR_INDEX, .changed = "expert_metadata.data[11]=8"},
+    {"too few expert rows", "layout=2 " MESH_COMBINE, SY_ERR_CAPACITY, .changed = "input.shape[0]=1"},
+    {"output one sequence long", MESH_SUM, SY_ERR_SHAPE, .changed = "output.shape[1]=4"},
+    {"no output_scales", CODES, SY_ERR_NULL, .changed = "output_scales=-"},
     {"two wrong calls, of which the lower device's counts", NULL, SY_ERR_DTYPE,
-     .edits = {{EXTENT, "tokens", 3, .value = 6}}, .others = {TYPE, "present", .value = SY_TYPE_F32},
-     .first = SY_ERR_SHAPE, .says = "of device 0 "},
+     .changed = "tokens.shape[3]=6", .others = "present.dtype=f32", .first = SY_ERR_SHAPE,
+     .says = "of device 0 "},
 
     /* Calls that are valid each by itself. With a rule for replicas experts live elsewhere, but not in the style experts=0. */
     {"other elements", NULL, SY_ERR_MISMATCH, .words = "H=4"},
@@ -340,8 +281,7 @@ static const struct misuse misuses[] = {
     {"another plane", NULL, SY_ERR_MISMATCH, .words = "X=3"},
     {"no plane", NULL, SY_ERR_MISMATCH, .words = "planes=0"},
     {"another axis", NULL, SY_ERR_MISMATCH, .words = "axis=2"},
-    {"another mapping", NULL, SY_ERR_MISMATCH,
-     .edits = {{NUMBER, "expert_mapping", 0, .value = 0}, {GONE, .field = "expert_counts"}},
+    {"another mapping", NULL, SY_ERR_MISMATCH, .changed = "expert_mapping.data[0]=0 expert_counts=-",
      .says = "disagree"},
     {"fewer experts", NULL, SY_ERR_MISMATCH, .words = "E=7"},
     {"tokens that differ by device", NULL, SY_ERR_MISMATCH, .words = "ragged=1 N=6"},
@@ -350,10 +290,10 @@ static const struct misuse misuses[] = {
     {"packed rows", MESH_EXPERT, SY_ERR_MISMATCH, .words = "layout=1"},
     {"another align", MESH_EXPERT, SY_ERR_MISMATCH, .words = "align=3"},
     {"fixed rows of experts", MESH_EXPERT, SY_ERR_MISMATCH, .words = "expert_rows=1"},
-    {"another table", MESH_COMBINE, SY_ERR_MISMATCH, .edits = {{NUMBER, "expert_metadata", 10, .value = 5}},
+    {"another table", MESH_COMBINE, SY_ERR_MISMATCH, .changed = "expert_metadata.data[10]=5",
      .says = "disagree"},
-    {"another table of a sum", MESH_SUM, SY_ERR_MISMATCH,
-     .edits = {{NUMBER, "expert_metadata", 10, .value = 5}}, .says = "disagree"},
+    {"another table of a sum", MESH_SUM, SY_ERR_MISMATCH, .changed = "expert_metadata.data[10]=5",
+     .says = "disagree"},
     {"another replica of a combine", "experts=0 " MESH_COMBINE, SY_ERR_MISMATCH, .words = "replica=1"},
     {"another size of nodes of a combine", MESH_COMBINE, SY_ERR_MISMATCH, .words = "node=2"},
     {"another format", "format=5 " CODES, SY_ERR_MISMATCH, .words = "format=6"},
@@ -371,8 +311,7 @@ static const struct misuse misuses[] = {
     /* What each device does with its own rows. */
     {"rows that are kept", NULL, SY_OK, .words = "fill=1"},
     {"another topology", NULL, SY_OK, .words = "topology=2"},
-    {"fewer outputs", NULL, SY_OK, .edits = {{GONE, .field = "metadata"}, {GONE, .field = "rows_to"}},
-     .says = ""},
+    {"fewer outputs", NULL, SY_OK, .changed = "metadata=- rows_to=-", .says = ""},
 
     /* Functions that are called wrongly, or instead of each other. */
     {"no context", NULL, SY_ERR_NULL, .says = "all_to_all_dispatch: ctx of device %d is NULL, want a context",
@@ -428,9 +367,10 @@ const char *mesh_misuse_name(int number)
 bool mesh_misuse_applies(int number, int n_devices, bool on_device)
 {
     const struct misuse *const row = &misuses[number];
-    if (on_device && row->edits[0].kind == DEVICE) /* there all of them are on CUDA */
+    if (on_device && row->changed != NULL &&
+        strstr(row->changed, "device") != NULL) /* there all of them are */
         return false;
-    return n_devices > 1 || (row->edits[0].kind != NOTHING && row->want != SY_ERR_MISMATCH);
+    return n_devices > 1 || (row->changed != NULL && row->want != SY_ERR_MISMATCH);
 }
 
 /* What the sentence must contain. */
@@ -454,10 +394,7 @@ bool run_mesh_misuse(sy_ctx *ctx, sy_comm *comm, int number, int guilty, char *s
              row->line != NULL ? row->line : MESH_DISPATCH);
     mesh_case_line(&s.of, sy_comm_mesh(comm), line);
     s.call = mesh_call_new(comm, &s.of, NULL);
-    for (size_t i = 0; s.guilty && i < COUNT_OF(row->edits); i++)
-        apply(s.call, &row->edits[i]);
-    if (!s.guilty)
-        apply(s.call, &row->others);
+    struct call *const changed = change(s.call, s.guilty ? row->changed : row->others);
     sy_status (*const act)(struct attempt * s) = s.guilty && row->instead != NULL ? row->instead : row->act;
     const sy_status status = act == NULL     ? mesh_call_run(ctx, comm, s.call)
                              : row->open > 0 ? with_open(&s, row->open, act)
@@ -478,6 +415,8 @@ bool run_mesh_misuse(sy_ctx *ctx, sy_comm *comm, int number, int guilty, char *s
         good = want == SY_OK ? mesh_call_check(s.call, why, why_bytes)
                              : mesh_call_untouched(s.call, why, why_bytes);
     mesh_call_free(s.call);
+    call_free(changed);
+    free(changed);
     mesh_case_free(&s.of);
     if (!run_mesh_case(ctx, comm, 1, after, sizeof after)) {
         if (good)

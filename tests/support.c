@@ -166,44 +166,16 @@ void buf_free(void *data)
     free(head.base);
 }
 
-/* The first byte that differs, n where none does. Sanitizers check the bytes of memcmp at once, those of a loop one by one. */
-static size_t first_difference(const unsigned char *a, const unsigned char *b, size_t n)
-{
-    size_t i = n == 0 || memcmp(a, b, n) == 0 ? n : 0;
-    while (i < n && a[i] == b[i])
-        i++;
-    return i;
-}
-
 void test_expect_bytes(const void *got, const void *want, size_t n, const char *file, int line)
 {
     const unsigned char *a = got, *b = want;
-    const size_t bad = first_difference(a, b, n);
-    if (bad == n)
+    size_t bad = 0;
+    if (n == 0 || memcmp(a, b, n) == 0)
         return;
+    while (a[bad] == b[bad])
+        bad++;
     print_error("byte %zu of %zu is %02x, want %02x\n", bad, n, a[bad], b[bad]);
     _fail(file, line);
-}
-
-/* ---- Tensors ---- */
-
-void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape, bool odd)
-{
-    size_t count = 1;
-    memset(x, 0, sizeof *x);
-    for (int d = 0; d < rank; d++)
-        count *= (size_t)(x->shape[d] = shape[d]);
-    const size_t before = odd ? 2 * type_bytes(type) : 0;
-    x->bytes = before + count * type_bytes(type);
-    x->mem = buf_new(x->bytes, odd);
-    x->t = sy_tensor(x->mem, type, rank, x->shape);
-    x->t.byte_offset = before;
-}
-
-void tensor_free(struct tensor *x)
-{
-    buf_free(x->mem);
-    memset(x, 0, sizeof *x);
 }
 
 /* ---- Cases ---- */

@@ -71,22 +71,6 @@ void buf_free(void *data);
 #define expect_bytes(got, want, n) test_expect_bytes((got), (want), (n), __FILE__, __LINE__)
 void test_expect_bytes(const void *got, const void *want, size_t n, const char *file, int line);
 
-/*
- * A compact DLTensor that owns its shape and guarded memory (filled with 0xA5). The struct must not be copied: the tensor
- * points into it.
- */
-#define TENSOR_MAX_RANK 6
-struct tensor {
-    DLTensor t;
-    int64_t shape[TENSOR_MAX_RANK];
-    unsigned char *mem; /* from buf_new; the first element stands at mem + t.byte_offset */
-    size_t bytes;       /* of mem                                                        */
-};
-
-/* odd: behind two elements, at an address that is aligned to none. */
-void tensor_make(struct tensor *x, DLDataType type, int rank, const int64_t *shape, bool odd);
-void tensor_free(struct tensor *x); /* checks the guards; a zeroed struct is fine */
-
 /* Tests made from tables: append to a list, then run it as one group. */
 struct test_list {
     struct CMUnitTest *tests;

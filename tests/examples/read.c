@@ -71,7 +71,7 @@ static void read_shape(const struct examples *file, struct entry *e, const char 
 {
     for (char *end; *text; text = *end ? end + 1 : end) {
         const long long extent = strtoll(text, &end, 10);
-        if (end == text || (*end && *end != ',') || e->rank == TENSOR_MAX_RANK)
+        if (end == text || (*end && *end != ',') || e->rank == EXAMPLE_MAX_RANK)
             bad_line(file, e->line, "%s: bad shape", e->name);
         e->shape[e->rank++] = extent;
     }

@@ -7,6 +7,7 @@
 #include "support.h"
 
 #define MAX_ALTERNATIVES 8
+#define EXAMPLE_MAX_RANK 6
 
 /* A line "name type shape: values" or "name: value"; continuation lines are part of the values. */
 struct entry {
@@ -17,7 +18,7 @@ struct entry {
     int n_types; /* 0: a scalar */
     sy_type types[MAX_ALTERNATIVES];
     int rank;
-    int64_t shape[TENSOR_MAX_RANK];
+    int64_t shape[EXAMPLE_MAX_RANK];
     char *values; /* NULL: none, as in "-> name type shape" */
     int line;
 };

@@ -46,7 +46,7 @@ ARROWS = {
     "tests/mpi": {".", "support.h", "groups.h", "support_memory.h", "oracle", "mesh_cases.h", "mesh_misuse.h", "schedule.h", "transports", "comm", "cuda"},
     "tests/nccl/fake": set(),
     "tests/nccl": {".", "support.h", "support_memory.h", "ranks.h", "mesh_cases.h", "transports", "comm"},
-    "tests/compat": {".", "support.h", "examples", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h", "cn_api.h"},
+    "tests/compat": {".", "support.h", "case", "examples", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h", "cn_api.h"},
     "tests/cuda": {".", "support.h", "case", "base", "plan", "cuda"},
     "tests/fuzz": {"safetensors.h"},
     "python/binding/jax": {"python"},

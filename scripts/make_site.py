@@ -17,6 +17,7 @@ import sys
 import reference
 
 ROOT = reference.ROOT
+MISSING = 3  # exit status: mkdocs-material cannot be installed here
 VENV = os.path.join(ROOT, "build", "site-venv")
 LINK = re.compile(r"(?<=\]\()([^()\s#]+)(#[^()\s]*)?(?=\))")
 LANGUAGES = {".c": "c", ".h": "c", ".cpp": "cpp", ".cu": "cuda", ".py": "python", ".txt": "text", ".sh": "bash"}
@@ -144,6 +145,8 @@ def build(program, folder):
     }
     config = load_config(os.path.join(ROOT, "docs", "mkdocs.yml"), docs_dir=source, site_dir=folder, strict=True)
     config["nav"] = navigation(config["nav"], lists, source)
+    new = [name for name in sorted(os.listdir(os.path.join(ROOT, "docs"))) if name.endswith(".md") and f"'{name}'" not in str(config["nav"])]
+    config["nav"] += [{"More": new}] if new else []
     config.plugins.on_startup(command="build", dirty=False)
     run(config)
 
@@ -153,7 +156,9 @@ def main(program, folder):
     if os.path.realpath(sys.prefix) != os.path.realpath(VENV):
         if not os.path.exists(python):
             subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-            subprocess.run([python, "-m", "pip", "install", "-q", "mkdocs-material>=9.5,<10"], check=True)
+        if subprocess.run([python, "-c", "import material"], capture_output=True, check=False).returncode and subprocess.run(
+                [python, "-m", "pip", "install", "-q", "--retries", "1", "mkdocs-material>=9.5,<10"], check=False).returncode:
+            sys.exit(MISSING)
         sys.exit(subprocess.run([python, __file__, program, folder], check=False).returncode)
     build(os.path.abspath(program), os.path.abspath(folder))
 

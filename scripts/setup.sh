@@ -95,6 +95,9 @@ if [ "$set_name" = full ]; then
     need qemu-user "the other architecture" has qemu-$other
     want libmpich-dev has mpicc.mpich # a second MPI
     want mpich has mpirun.mpich
+    want mandoc has mandoc # tests of man pages, and of completions in other shells
+    want zsh has zsh
+    want fish has fish
 fi
 
 can_install || optional=

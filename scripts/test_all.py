@@ -16,6 +16,7 @@ import tempfile
 import time
 
 import lint
+import make_site
 import python_env
 import run_tests
 from run_tests import ROOT, Case, rename
@@ -250,6 +251,16 @@ def wheel():
     return python_cases("python_package", "tests/python_package/test_wheel.py", {}, "wheel")
 
 
+def site():
+    """The documentation as a site: a dead link is an error."""
+    command = os.path.join(build("release", "switchyard_cli"), "switchyard")
+    start = time.monotonic()
+    code, text = lint.run(sys.executable, "scripts/make_site.py", command, "build/site")
+    if code == make_site.MISSING:
+        raise Missing("mkdocs-material cannot be installed here")
+    return [Case("site", "make site", "failed" if code else "passed", text if code else "", time.monotonic() - start)]
+
+
 def vllm():
     """vLLM with its own sampler and with ours, where scripts/vllm_env.sh has installed it."""
     python = os.path.join(ROOT, "build", "vllm", "bin", "python")
@@ -280,6 +291,7 @@ STAGES = {
     "fuzz": (f"fuzzing, {FUZZ_SECONDS} s in all", fuzz),
     "cuda": (f"kernels compiled by nvcc for {CUDA_ARCHITECTURE}", cuda),
     "wheel": ("the Python package as a wheel and as a source archive", wheel),
+    "site": ("the documentation as a site", site),
     "vllm": ("vLLM's engine with switchyard.vllm", vllm),
     "lint": ("lint", lint_all),
 }

@@ -35,7 +35,7 @@ class Site(CliTest):
                          "Text:\n\n- a\n\n        code\n- [b](ops/sample.md#errors)\n\n| `x|y` |\n")
 
     def test_build(self):
-        if not os.path.exists(make_site.VENV):
+        if not os.path.exists(os.path.join(make_site.VENV, "bin", "mkdocs")):
             self.skipTest("mkdocs-material is not installed; `make site` does")
         script = os.path.join(ROOT, "scripts", "make_site.py")
         done = subprocess.run([sys.executable, script, CLI, os.path.join(self.folder, "site")], capture_output=True, text=True, check=False)

@@ -111,7 +111,9 @@ def names_section(op, help_text):
     parameters = {node.arg for node in ast.walk(ast.parse(f"lambda {call}: 0")) if isinstance(node, ast.arg)}
     types = members(f"sy_{op['name']}_args")
     options = set(re.findall(r"^  --([\w-]+)", help_text, re.M))
-    lines = ["| field | in C | in Python | option | accepts |", "|---|---|---|---|---|"]
+    lines = ["`.name` is a part of the result. Of several words the first is the default. Other defaults are those of Python and the command "
+             "line, 0 where none is named; in C a field that is left out is 0.", "",
+             "| field | in C | in Python | option | accepts |", "|---|---|---|---|---|"]
     for field in op["fields"]:
         name = field["name"].split("[")[0]
         if field["name"] not in (name, f"{name}[0]"):
@@ -139,16 +141,23 @@ def operator_page(op, help_text, man=False):
     return f"{title}\n{begin}## Names\n\n{synopsis(op)}\n{names}\n{page[place.start():]}"
 
 
+def codes(name, prefix, in_python):
+    """The table of an enum; a code without a comment has its name for one."""
+    lines = ["| in C | | in Python | meaning |", "|---|---|---|---|"]
+    for constant, number, text in enumerators(name):
+        short = constant.removeprefix("SY_").removeprefix(prefix)
+        lines.append(f"| `{constant}` | {number} | `{in_python.format(short)}` | {text or short.replace('_', ' ').lower()} |")
+    return lines
+
+
 def codes_page():
     """Statuses and fault codes, from the header."""
-    lines = ["# Status and fault codes", "", "Every function that can fail returns a `sy_status`; `sy_ctx_error` has the sentence of the "
-             "last failed call, `sy_ctx_fault` the same as numbers. In Python they are `error.status` and `error.fault` of the exception.",
-             "", "## Status", "", "| | | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {number} | {text or 'success'} |" for name, number, text in enumerators("sy_status")]
-    lines += ["", "## Fault codes", "", "| | | meaning |", "|---|---|---|"]
-    lines += [f"| `{name}` | {number} | {text or name.removeprefix('SY_FAULT_').replace('_', ' ').lower()} |"
-              for name, number, text in enumerators("sy_fault_code")]
-    return "\n".join(lines) + "\n"
+    return "\n".join([
+        "# Status and fault codes", "", "Every function that can fail returns a `sy_status`; `sy_ctx_error` has the sentence of the "
+        "last failed call, `sy_ctx_fault` the same as numbers. In Python they are `error.status` and `error.fault` of the exception. "
+        "[C in ten minutes](../c.md#errors) says which status a fault code comes with.",
+        "", "## Status", "", *codes("sy_status", "ERR_", "Status.{}"),
+        "", "## Fault codes", "", *codes("sy_fault_code", "FAULT_", '"{}"'), ""])
 
 
 # ---- A command ----

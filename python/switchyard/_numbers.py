@@ -42,7 +42,7 @@ def count(name: str, field: str, value: Any) -> int:
     try:
         rows = integer(value)
     except Exception as error:
-        raise _rejection(name, field, value, "an integer") from error
+        raise rejected(name, field, value, "an integer") from error
     if not 0 <= rows < _HALF:
         want = "0 or more" if rows < 0 else "an integer of 64 bits"
         raise bad(Status.VALUE, name, field, f"is {shown(rows)}, want {want}")
@@ -58,7 +58,7 @@ def whole(name: str, field: str, value: Any) -> Any:
     try:
         return np.array([integer(number) for number in _listed(value)], np.int64)
     except Exception as error:
-        raise _rejection(name, field, value, "an integer of 64 bits, or an array", integer) from error
+        raise rejected(name, field, value, "an integer of 64 bits, or an array", integer) from error
 
 
 def seed_bits(name: str, field: str, value: Any) -> Any:
@@ -71,7 +71,7 @@ def seed_bits(name: str, field: str, value: Any) -> Any:
         try:
             whole_numbers = [integer(one) for one in value]
         except Exception as error:
-            raise _rejection(name, field, value, "integers", integer) from error
+            raise rejected(name, field, value, "integers", integer) from error
         return np.array([low_bits(name, field, one) for one in whole_numbers], np.int64)
     return low_bits(name, field, value, "an integer, or an array")
 
@@ -81,7 +81,7 @@ def low_bits(name: str, field: str, value: Any, want: str = "an integer") -> int
     try:
         bits = integer(value)
     except Exception as error:
-        raise _rejection(name, field, value, want) from error
+        raise rejected(name, field, value, want) from error
     if not 0 <= bits <= _64_BITS:
         raise bad(Status.VALUE, name, field, f"is {shown(bits)}, want 0 to {_64_BITS}")
     return bits - (1 << 64) if bits >> 63 else bits
@@ -99,7 +99,7 @@ def real(name: str, field: str, value: Any) -> Any:
         with np.errstate(over="ignore"):
             return np.array([number(one) for one in _listed(value)], np.float32)
     except Exception as error:
-        raise _rejection(name, field, value, "a number, or an array", number) from error
+        raise rejected(name, field, value, "a number, or an array", number) from error
 
 
 def _listed(value: Any) -> Any:
@@ -122,7 +122,7 @@ def _narrow(value: Any) -> Any:
         return value.astype(np.float32)
 
 
-def _rejection(name: str, field: str, value: Any, want: str, convert: Any = None) -> Exception:
+def rejected(name: str, field: str, value: Any, want: str, convert: Any = None) -> Exception:
     """Of a list its first element that is no number."""
     kind = "an integer" if convert is integer else "a number"
     for row, one in enumerate(value if convert is not None and type(value) in (list, tuple) else ()):

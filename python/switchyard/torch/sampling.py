@@ -12,9 +12,8 @@ from torch import Tensor
 import switchyard
 
 from .._functions import SEEDS, operator_of
-from .._numbers import integer, is_flag, low_bits
-from .._sentences import bad, shown
-from ..errors import Error, Status
+from .._numbers import integer, is_flag, low_bits, number, rejected
+from ..errors import Error
 from . import _gradients
 from ._library import Given, T, define, derive, direct, shortened
 
@@ -88,15 +87,15 @@ def _integer(name: str, field: str, value: Any, plain: bool, like: Tensor) -> An
         return int(value) if plain else torch.full((1,), value, dtype=torch.int64, device=_where(like))
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     try:
-        made = [
-            low_bits(name, field, one, "an integer, or a tensor") if field in SEEDS else integer(one) for one in numbers
-        ]
+        made = [integer(one) for one in numbers]
+        if field in SEEDS:
+            made = [low_bits(name, field, one) for one in made]
         return torch.tensor(made, dtype=torch.int64, device=_where(like))
     except Error:
         raise
     except Exception as error:
-        text = f"is {shown(value)}, want an integer of 64 bits, or a tensor"
-        raise bad(Status.DTYPE, name, field, text) from error
+        want = "an integer, or a tensor" if field in SEEDS else "an integer of 64 bits, or a tensor"
+        raise rejected(name, field, value, want, integer) from error
 
 
 def _real(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
@@ -109,7 +108,7 @@ def _real(name: str, field: str, value: Any, plain: bool, like: Tensor) -> Any:
         return narrow if narrow.dim() else narrow.reshape(1)
     numbers = value if isinstance(value, (list, tuple)) else (value,)
     if not all(isinstance(one, NUMBERS) and not is_flag(one) for one in numbers):
-        raise bad(Status.DTYPE, name, field, f"is {shown(value)}, want a number, or a tensor")
+        raise rejected(name, field, value, "a number, or a tensor", number)
     if numbers is not value:
         return torch.full((1,), float(value), dtype=torch.float64, device=_where(like)).to(torch.float32)
     return torch.tensor([float(n) for n in numbers], dtype=torch.float64, device=_where(like)).to(torch.float32)

@@ -68,7 +68,7 @@ class Complete(CliTest):
         """Its functions are replaced: those need a terminal."""
         start = "_describe() { print -l $found }; _files() { print files }; words=(switchyard {}); CURRENT={}; f() { . ./_switchyard }; f"
         for line, wanted in (("run kv_b", ["kv_blocks:copy whole blocks of a paged KV cache, within it or to another"]),
-                             ("run kv_gather --pad z", ["zero:"]), ("show ''", ["files"])):
+                             ("run kv_gather --pad z", ["zero"]), ("show ''", ["files"])):
             text = start.replace("{}", line, 1).replace("{}", str(len(line.split()) + 1), 1)
             self.assertEqual(self.shell("zsh", "-f", "-c", text), wanted)
 

@@ -14,7 +14,7 @@ MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
 .PHONY: all configure setup setup-mpi setup-test setup-full release command python python-full demo demo-mpi test test-all test-cuda bench bench-python lint \
-        format site install uninstall clean help
+        format site dist release-check install uninstall clean help
 .DEFAULT_GOAL := all
 .NOTPARALLEL: # prerequisites run in the order written; CMake builds in parallel
 all: release
@@ -90,6 +90,13 @@ format: setup-full python-full
 site: command
 	@$(PYTHON) scripts/make_site.py $(RELEASE)/switchyard build/site && echo 'make: build/site/index.html'
 
+dist:
+	@$(PYTHON) packaging/release.py dist
+
+release-check:
+	@scripts/setup.sh release
+	@$(PYTHON) packaging/release.py $(ARGS)
+
 install: INSTALL_FLAGS = -DCMAKE_INSTALL_PREFIX:PATH='$(PREFIX)' # not in CMAKE_FLAGS, which the command line may set
 install: release
 	@cmake --install $(RELEASE)
@@ -120,11 +127,13 @@ help:
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, ruff, mypy, header and structure checks'
 	@echo 'make format     let clang-format and ruff rewrite the sources'
 	@echo 'make site       the documentation as a site, in build/site, by mkdocs-material, which pip puts into build/site-venv'
+	@echo 'make dist       the archive of the sources, of the commit at HEAD, in build/dist; make release-check: also wheels, Debian and'
+	@echo '                Conan packages, checked on a bare system, with other compilers and releases (ARGS="wheel bare"; needs root)'
 	@echo 'make install    build, then install below PREFIX (default /usr/local), DESTDIR honoured; PREFIX=$$HOME/.local needs no root'
 	@echo 'make uninstall  remove what the last make install wrote'
 	@echo 'make setup      install with apt what make and make demo need; setup-mpi, setup-test, setup-full: more'
 	@echo 'make clean      remove build/'
 	@echo 'make help       this list'
 	@echo 'make, make install and make bench install no packages: parts that are missing are named and left out, or with'
-	@echo 'CMAKE_FLAGS=-DSWITCHYARD_CLI=OFF and the like not looked for. The demos, python, test, test-all, lint and format run'
+	@echo 'CMAKE_FLAGS=-DSWITCHYARD_CLI=OFF and the like not looked for. The demos, python, test, test-all, release-check, lint and format run'
 	@echo 'make setup first; SKIP_SETUP=1 turns that off.'

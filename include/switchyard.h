@@ -187,7 +187,7 @@ typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
 
 typedef struct sy_ctx_options {
     const char *isa; /* kernel table by name, as `switchyard info` lists them; NULL: the best */
-    int threads;     /* most threads a call may use; 0: the number in the environment as SWITCHYARD_THREADS, else
+    int threads; /* most threads a call may use; 0: the number in the environment as SWITCHYARD_THREADS, else
                     OMP_NUM_THREADS, else all CPUs. On a device: the multiprocessors that launches are sized
                     for; 0: all. No result depends on it */
     sy_parallel_for_fn parallel_for; /* the caller's thread pool; NULL: own threads. n_tasks <= threads */

@@ -1,7 +1,8 @@
 #!/bin/sh
-# Installs missing packages that the build needs.   scripts/setup.sh [check|basic|mpi|test|full|ci]
+# Installs missing packages that the build needs.   scripts/setup.sh [check|basic|mpi|test|full|ci|release]
 #   basic: what `make demo` needs.   mpi: also an MPI.   test: also what `make test` needs.
 #   full: also what `make test-all` and `make lint` need.   Silent when nothing is missing. SKIP_SETUP=1 turns it off.
+#   release: what `make release-check` needs.
 #   ci: also what makes .ci/run faster.
 #   check: installs nothing, names what `make` cannot do without.
 set -eu
@@ -80,19 +81,34 @@ if [ "$set_name" = test ] || [ "$set_name" = full ]; then
     want python3-dev has_python_header      # its binding
 fi
 
-if [ "$set_name" = full ]; then
+if [ "$set_name" = release ]; then
+    need clang "second compiler" has clang
+    need debhelper "Debian packages" has dh
+    need dpkg-dev "Debian packages" has dpkg-buildpackage
+    need fakeroot "Debian packages" has fakeroot
+    need lintian "Debian packages" has lintian
+    need mmdebstrap "bare systems" has mmdebstrap
+    need musl-tools "musl" has musl-gcc
+    need gcc-riscv64-linux-gnu "RISC-V" has riscv64-linux-gnu-gcc
+    need libc6-dev-riscv64-cross "RISC-V" has_file /usr/riscv64-linux-gnu/include/stdio.h
+    need python3-venv "build tools of the wheel" has_module ensurepip
+    need python3-dev "Python's headers" has_python_header
+fi
+if [ "$set_name" = full ] || [ "$set_name" = release ]; then
     case $(uname -m) in
     x86_64) other=aarch64 other_gcc=gcc-aarch64-linux-gnu other_libc=libc6-dev-arm64-cross ;;
     *) other=x86_64 other_gcc=gcc-x86-64-linux-gnu other_libc=libc6-dev-amd64-cross ;;
     esac
+    need $other_gcc "the other architecture" has $other-linux-gnu-gcc
+    need $other_libc "the other architecture" has_file /usr/$other-linux-gnu/include/stdio.h
+    need qemu-user "the other architecture" has qemu-$other
+fi
+if [ "$set_name" = full ]; then
     need clang "second compiler" has clang
     need libclang-rt-dev "sanitizers of clang" has_file /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.fuzzer-*.a
     need clang-tidy lint has clang-tidy
     need clang-format lint has clang-format
     need cppcheck lint has cppcheck
-    need $other_gcc "the other architecture" has $other-linux-gnu-gcc
-    need $other_libc "the other architecture" has_file /usr/$other-linux-gnu/include/stdio.h
-    need qemu-user "the other architecture" has qemu-$other
     want libmpich-dev has mpicc.mpich # a second MPI
     want mpich has mpirun.mpich
     want mandoc has mandoc # tests of man pages, and of completions in other shells

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import threading
 from dataclasses import dataclass, fields
 from importlib import metadata
+from pathlib import Path
 from typing import SupportsIndex
 
 from . import _binding
@@ -87,7 +89,16 @@ def info() -> Info:
 
 
 def _beside_library() -> str | None:
-    return next((str(path) for path in _binding.FOLDER.glob("lib/libswitchyard_cuda.so*")), None)
+    own = next((str(path) for path in _binding.FOLDER.glob("lib/libswitchyard_cuda.so*")), None)
+    return own or _library_of_a_wheel()
+
+
+def _library_of_a_wheel() -> str | None:
+    """The file in switchyard-ops-cuda13, a wheel of its own; the library rejects one of another version."""
+    spec = importlib.util.find_spec("switchyard_ops_cuda13")
+    folders = spec.submodule_search_locations if spec else None
+    found = (path for folder in folders or () for path in Path(folder).glob("lib/libswitchyard_cuda.so*"))
+    return next((str(path) for path in found), None)
 
 
 def _libraries() -> dict[str, str]:
@@ -117,7 +128,7 @@ class _Devices:
     library: str | None = os.environ.get("SWITCHYARD_DEVICE_LIBRARY") or None
 
     def apply(self) -> None:
-        core.configure_devices(self.synchronous, self.library)
+        core.configure_devices(self.synchronous, self.library or _beside_library())
 
 
 _devices = _Devices()
@@ -142,7 +153,8 @@ def configure(
         isa: a name of ``info().isa_tables``; None for the best.
         synchronous: calls on a device wait for their end and raise their own errors, for debugging; not while a graph
             is captured. The environment variable SWITCHYARD_SYNCHRONOUS=1 sets it at the start.
-        device_library: file of libswitchyard_cuda; None for the one in the package, or where the system looks. The
+        device_library: file of libswitchyard_cuda; None for the one in the package or in
+            switchyard-ops-cuda13, or where the system looks. The
             environment variable SWITCHYARD_DEVICE_LIBRARY sets it at the start.
 
     >>> import switchyard

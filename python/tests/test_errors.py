@@ -6,7 +6,9 @@ import ctypes
 import importlib
 import inspect
 import pickle
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -415,6 +417,27 @@ def test_without_the_library_for_cuda_devices() -> None:
             assert str(caught.value).startswith(f"moe_permute: {field} {why}")
             assert (caught.value.status, caught.value.fault.argument) == (Status.UNSUPPORTED, field)
     finally:
+        switchyard.configure(device_library=None)
+
+
+def test_a_wheel_with_the_library_for_cuda_devices_of_another_version(tmp_path, monkeypatch) -> None:
+    """switchyard-ops-cuda13 is found by its name; what is in it is loaded, and rejected with one sentence."""
+    if list((Path(switchyard.__file__).parent / "lib").glob("libswitchyard_cuda.so*")):
+        pytest.skip("this package has its own library for CUDA devices")
+    file = tmp_path / "switchyard_ops_cuda13" / "lib" / "libswitchyard_cuda.so.0"
+    file.parent.mkdir(parents=True)
+    (file.parent.parent / "__init__.py").touch()
+    shutil.copy(switchyard.info().library, file)
+    monkeypatch.syspath_prepend(tmp_path)
+    switchyard.configure(device_library=None)
+    try:
+        assert switchyard.info().device_library == str(file)
+        with pytest.raises(NotImplementedError) as caught:
+            permute(tokens=Elsewhere(TOKENS, 2))
+        why = f"libswitchyard_cuda.so.0 is of another version, want {switchyard.__version__}"
+        assert str(caught.value) == f"moe_permute: tokens is on cuda:0, and {why}"
+    finally:
+        monkeypatch.undo()
         switchyard.configure(device_library=None)
 
 

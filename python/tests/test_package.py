@@ -26,7 +26,7 @@ def command_line(*arguments, module=True):
 
 
 def test_version_is_one_and_the_same():
-    assert switchyard.__version__ == metadata.version("switchyard") == switchyard.info().version
+    assert switchyard.__version__ == metadata.version("switchyard-ops") == switchyard.info().version
     assert switchyard.__version__.count(".") == 2
     assert switchyard.results_version == switchyard.info().results_version >= 1
 

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-static const char no_number[] = "SWITCHYARD_THREADS in the environment is no number of threads, want 1 or more";
+static const char no_number[] =
+    "SWITCHYARD_THREADS in the environment is no number of threads, want 1 or more";
 
 static sy_status reject(const sy_ctx_options *o, sy_status status, const char *sentence, const char *value)
 {

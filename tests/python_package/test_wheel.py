@@ -18,8 +18,8 @@ import python_env
 BUILD = "build/wheel"
 NEEDS = ("numpy", "typing_extensions")
 ALLOWED = re.compile(r"switchyard/(\w+/)*(\w+\.pyi?|py\.typed)|switchyard/_core\.abi3\.so"
-                     r"|switchyard/lib/libswitchyard\.so\.\d+\.\d+|switchyard/bin/switchyard"
-                     r"|switchyard-[\d.]+\.dist-info/(METADATA|WHEEL|RECORD|entry_points\.txt|licenses/LICENSE)")
+                     r"|switchyard/lib/libswitchyard\.so\.\d+|switchyard/bin/switchyard"
+                     r"|switchyard_ops-[\d.]+\.dist-info/(METADATA|WHEEL|RECORD|entry_points\.txt|licenses/LICENSE)")
 
 EXAMPLE = """
 import numpy, switchyard
@@ -66,7 +66,7 @@ class Wheel(unittest.TestCase):
         cls.wheel = build_wheel(ROOT, os.path.join(cls.folder, "wheel"))
 
     def test_it_serves_every_python(self):
-        name = rf"switchyard-\d+\.\d+\.\d+-cp310-abi3-linux_{platform.machine()}\.whl"
+        name = rf"switchyard_ops-\d+\.\d+\.\d+-cp310-abi3-linux_{platform.machine()}\.whl"
         self.assertRegex(os.path.basename(self.wheel), f"^{name}$")
 
     def test_it_holds_nothing_else(self):
@@ -99,7 +99,7 @@ class Wheel(unittest.TestCase):
         run(python_env.PYTHON, "-c",
             f"from scikit_build_core.build import build_sdist; build_sdist({archives!r})")
         archive, = os.listdir(archives)
-        self.assertRegex(archive, r"^switchyard-\d+\.\d+\.\d+\.tar\.gz$")
+        self.assertRegex(archive, r"^switchyard_ops-\d+\.\d+\.\d+\.tar\.gz$")
         with tarfile.open(os.path.join(archives, archive)) as tar:
             names = [name.partition("/")[2] for name in tar.getnames()]
         self.assertIn("LICENSE", names)

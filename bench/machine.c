@@ -1,5 +1,5 @@
 /*
- * The processor's name and its last-level cache, from the files of Linux. On other systems, or where these
+ * The processor's name, its last-level cache and how busy it is, from the files of Linux. On other systems, or where these
  * files are hidden, the fields are empty and a usual cache size is assumed.
  */
 #define _XOPEN_SOURCE 700 /* sysconf names, gmtime_r */
@@ -133,17 +133,21 @@ struct bench_machine bench_machine(void)
 
 struct bench_usage bench_usage(void)
 {
-    struct bench_usage load = {.at = bench_now()};
+    struct bench_usage usage = {.at = bench_now()};
     char line[256];
     struct timespec own;
-    unsigned long long user, nice, system, idle, wait, irq, soft, steal;
-    if (first_line("/proc/stat", line, sizeof line) && clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) == 0 &&
-        sscanf(line, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &user, &nice, &system, &idle, &wait, &irq,
-               &soft, &steal) == 8) {
-        load.all = (double)(user + nice + system + irq + soft + steal) / (double)sysconf(_SC_CLK_TCK);
-        load.own = (double)own.tv_sec + (double)own.tv_nsec * 1e-9;
+    if (!first_line("/proc/stat", line, sizeof line) || strncmp(line, "cpu ", 4) != 0 ||
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own) != 0)
+        return usage;
+    /* user, nice, system, idle, wait, irq, softirq, steal */
+    char *at = line + 4;
+    for (int i = 0; i < 8; i++) {
+        const unsigned long long ticks = strtoull(at, &at, 10);
+        if (i != 3 && i != 4)
+            usage.all += (double)ticks / (double)sysconf(_SC_CLK_TCK);
     }
-    return load;
+    usage.own = (double)own.tv_sec + (double)own.tv_nsec * 1e-9;
+    return usage;
 }
 
 double bench_others(const struct bench_usage *since)

@@ -329,8 +329,8 @@ def test_flags_are_booleans_and_numbers_are_not(name: str, way: str) -> None:
     with context:
         for field, value in ((f, v) for f, kind in kinds.items() for v in wrongs.get(kind, ())):
             if field in inspect.signature(call).parameters:
-                text = said(call, **{**right(), field: value})
-                assert text.startswith((f"{call.__name__}: {field} is ", f"{call.__name__}: {field} has True for row 0")), value
+                text, begin = said(call, **{**right(), field: value}), f"{call.__name__}: {field}"
+                assert text.startswith((f"{begin} is ", f"{begin} has True for row 0")), value
 
 
 def test_a_tensor_without_data() -> None:

@@ -387,7 +387,9 @@ class Batch:
     def _min_p_first(self, logits: Tensor, given: dict[str, Any], rows: list[int]) -> None:
         """Make min-p a top-k, the number of tokens of the row that pass it, so that top-p is of their sum."""
         chosen = torch.tensor(rows, device=self._device)
-        part: dict[str, Any] = {name: given[name][chosen] for name in ("temperature", "top_k", "min_p") if name in given}
+        part: dict[str, Any] = {
+            name: given[name][chosen] for name in ("temperature", "top_k", "min_p") if name in given
+        }
         if (bits := given.get("allow_bits")) is not None:
             part["allow_bits"] = bits[chosen] if len(bits) > 1 else bits
         if "override_indptr" in given:

@@ -84,10 +84,7 @@ template <sy_type T> static void launch(syc_call *call, const syi_row_codes_plan
         syc_launch(&call->queue, dequantize_any<T>, SYC_AFTER, blocks, THREADS, 0, *p, call->gate);
 }
 
-size_t syc_dequantize_rows_workspace(const syc_device *, const syi_plan *)
-{
-    return 0;
-}
+SYC_NO_WORKSPACE(dequantize_rows)
 
 void syc_dequantize_rows(syc_call *call, const syi_plan *plan)
 {

@@ -158,10 +158,7 @@ struct quantize {
     }
 };
 
-size_t syc_quantize_rows_workspace(const syc_device *, const syi_plan *)
-{
-    return 0;
-}
+SYC_NO_WORKSPACE(quantize_rows)
 
 void syc_quantize_rows(syc_call *call, const syi_plan *plan)
 {

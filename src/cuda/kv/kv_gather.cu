@@ -305,10 +305,7 @@ static __global__ void __launch_bounds__(256)
         syc_store_index(syc_out_row(p.slots, row), i - row * p.pages.k, slot, p.slots.type);
 }
 
-size_t syc_kv_slots_workspace(const syc_device *, const syi_plan *)
-{
-    return 0;
-}
+SYC_NO_WORKSPACE(kv_slots)
 
 void syc_kv_slots(syc_call *call, const syi_plan *plan)
 {

@@ -53,10 +53,7 @@ static __global__ void __launch_bounds__(512) largest(const syi_moe_capacity_pla
     syc_report_fault(gate);
 }
 
-size_t syc_moe_capacity_workspace(const syc_device *, const syi_plan *)
-{
-    return 0;
-}
+SYC_NO_WORKSPACE(moe_capacity)
 
 void syc_moe_capacity(syc_call *call, const syi_plan *plan)
 {

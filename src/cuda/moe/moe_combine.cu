@@ -38,10 +38,7 @@ struct combine {
     }
 };
 
-size_t syc_moe_combine_workspace(const syc_device *, const syi_plan *)
-{
-    return 0;
-}
+SYC_NO_WORKSPACE(moe_combine)
 
 void syc_moe_combine(syc_call *call, const syi_plan *plan)
 {

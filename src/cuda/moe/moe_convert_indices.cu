@@ -302,7 +302,7 @@ static __global__ void __launch_bounds__(SYC_ONE_BLOCK)
 
 /* ---- Launches ---- */
 
-static convert lay_out(const syi_moe_convert_indices_plan *p, syc_scratch *scratch)
+static convert lay_out(const syc_device *, const syi_moe_convert_indices_plan *p, syc_scratch *scratch)
 {
     const int64_t columns = p->args.from == SY_INDEX_SLOT ? p->n_slots
                             : p->args.from == SY_INDEX_TE ? p->n_experts
@@ -321,12 +321,7 @@ static convert lay_out(const syi_moe_convert_indices_plan *p, syc_scratch *scrat
     return job;
 }
 
-size_t syc_moe_convert_indices_workspace(const syc_device *, const syi_plan *plan)
-{
-    syc_scratch scratch = {NULL, 0};
-    lay_out(&plan->moe_convert_indices, &scratch);
-    return scratch.used;
-}
+SYC_WORKSPACE(moe_convert_indices, moe_convert_indices)
 
 static int64_t blocks_for(const syc_call *call, int64_t n)
 {
@@ -338,7 +333,7 @@ void syc_moe_convert_indices(syc_call *call, const syi_plan *plan)
 {
     const syi_moe_convert_indices_plan *const p = &plan->moe_convert_indices;
     syc_scratch scratch = {call->scratch, 0};
-    const convert job = lay_out(p, &scratch);
+    const convert job = lay_out(call->device, p, &scratch);
     const bool te = p->args.to == SY_INDEX_TE, rows = p->args.to == SY_INDEX_ROW;
     const int64_t n_in = p->args.from == SY_INDEX_TE ? p->n_tokens * (p->n_experts + 1) : job.n_in;
     convert_check check = {0, n_in, te ? p->n_experts + 1 : 0, te ? p->n_rows : 0, job};

@@ -221,10 +221,7 @@ static struct tiles cut(const syi_moe_map_from_ids_plan *p, syi_rows to, int byt
     return tiles;
 }
 
-size_t syc_moe_map_from_ids_workspace(const syc_device *, const syi_plan *)
-{
-    return 0;
-}
+SYC_NO_WORKSPACE(moe_map_from_ids)
 
 void syc_moe_map_from_ids(syc_call *call, const syi_plan *plan)
 {

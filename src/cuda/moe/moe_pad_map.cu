@@ -311,7 +311,7 @@ static __global__ void __launch_bounds__(FEW_THREADS)
     write_slice(pad, own, true, &needs);
 }
 
-static struct pad lay_out(const syi_moe_pad_map_plan *p, int processors, syc_scratch *scratch)
+static struct pad lay_out(const syc_device *device, const syi_moe_pad_map_plan *p, syc_scratch *scratch)
 {
     const u64 bits = (u64)(uintptr_t)p->map.data | (u64)(uintptr_t)p->padded.data | (u64)p->map.stride |
                      (u64)p->padded.stride;
@@ -321,7 +321,7 @@ static struct pad lay_out(const syi_moe_pad_map_plan *p, int processors, syc_scr
         pad.width *= 2;
     pad.slices = THREADS / pad.width;
     pad.tiles = (p->n_experts + 4 * pad.width - 1) / (4 * pad.width);
-    const int64_t blocks = 8 * (int64_t)(processors > 0 ? processors : 1);
+    const int64_t blocks = 8 * (int64_t)(device->processors > 0 ? device->processors : 1);
     const int64_t even = p->n_tokens / pad.slices * pad.tiles / blocks;
     pad.slice = even < AHEAD ? (int64_t)AHEAD : even > MOST_IN_BYTE ? (int64_t)MOST_IN_BYTE : even;
     pad.n_chunks = p->n_tokens / (pad.slice * pad.slices) + 1;
@@ -330,17 +330,12 @@ static struct pad lay_out(const syi_moe_pad_map_plan *p, int processors, syc_scr
     return pad;
 }
 
-size_t syc_moe_pad_map_workspace(const syc_device *device, const syi_plan *plan)
-{
-    syc_scratch scratch = {NULL, 0};
-    lay_out(&plan->moe_pad_map, device->processors, &scratch);
-    return scratch.used;
-}
+SYC_WORKSPACE(moe_pad_map, moe_pad_map)
 
 void syc_moe_pad_map(syc_call *call, const syi_plan *plan)
 {
     syc_scratch scratch = {call->scratch, 0};
-    const struct pad pad = lay_out(&plan->moe_pad_map, call->device->processors, &scratch);
+    const struct pad pad = lay_out(call->device, &plan->moe_pad_map, &scratch);
     const int64_t tiles = (pad.p.n_experts + FIND_COLUMNS - 1) / FIND_COLUMNS;
     if (tiles == 0)
         return;

@@ -24,12 +24,7 @@ static syc_moe_sums lay_out(const syc_device *device, const syi_moe_rows_plan *p
     return s;
 }
 
-size_t syc_moe_permute_grad_workspace(const syc_device *device, const syi_plan *plan)
-{
-    syc_scratch scratch = {NULL, 0};
-    lay_out(device, &plan->moe_rows, &scratch);
-    return scratch.used;
-}
+SYC_WORKSPACE(moe_permute_grad, moe_rows)
 
 void syc_moe_permute_grad(syc_call *call, const syi_plan *plan)
 {

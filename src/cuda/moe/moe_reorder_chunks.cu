@@ -125,7 +125,7 @@ struct reorder_rows {
     }
 };
 
-static reorder lay_out(const syi_moe_reorder_chunks_plan *p, syc_scratch *scratch)
+static reorder lay_out(const syc_device *, const syi_moe_reorder_chunks_plan *p, syc_scratch *scratch)
 {
     const int64_t n = p->n_ranks * p->n_experts;
     reorder job = {*p, {n, NULL, NULL, NULL}, syc_split_by(p->n_experts, n), syc_split_by(p->n_ranks, n)};
@@ -135,12 +135,7 @@ static reorder lay_out(const syi_moe_reorder_chunks_plan *p, syc_scratch *scratc
     return job;
 }
 
-size_t syc_moe_reorder_chunks_workspace(const syc_device *, const syi_plan *plan)
-{
-    syc_scratch scratch = {NULL, 0};
-    lay_out(&plan->moe_reorder_chunks, &scratch);
-    return scratch.used;
-}
+SYC_WORKSPACE(moe_reorder_chunks, moe_reorder_chunks)
 
 static void move(syc_call *call, const reorder &job, syi_rows from, syi_rows to, u64 row_bytes)
 {
@@ -154,7 +149,7 @@ void syc_moe_reorder_chunks(syc_call *call, const syi_plan *plan)
 {
     syc_scratch scratch = {call->scratch, 0};
     const syi_moe_reorder_chunks_plan *const p = &plan->moe_reorder_chunks;
-    const reorder job = lay_out(p, &scratch);
+    const reorder job = lay_out(call->device, p, &scratch);
     const int64_t wanted = p->n_experts / 256 + 1;
     const bool moves = p->n_rows > 0 && (p->row_bytes > 0 || p->extra_bytes > 0);
     call->gate.n = 1;

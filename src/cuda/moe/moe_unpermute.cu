@@ -646,12 +646,7 @@ struct coded_tokens {
     }
 };
 
-size_t syc_moe_unpermute_workspace(const syc_device *device, const syi_plan *plan)
-{
-    syc_scratch scratch = {NULL, 0};
-    lay_out(device, &plan->moe_rows, &scratch);
-    return scratch.used;
-}
+SYC_WORKSPACE(moe_unpermute, moe_rows)
 
 void syc_moe_unpermute(syc_call *call, const syi_plan *plan)
 {

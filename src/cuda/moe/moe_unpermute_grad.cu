@@ -215,12 +215,7 @@ static syc_spread lay_out(const syc_device *device, const syi_moe_rows_plan *p, 
     return s;
 }
 
-size_t syc_moe_unpermute_grad_workspace(const syc_device *device, const syi_plan *plan)
-{
-    syc_scratch scratch = {NULL, 0};
-    lay_out(device, &plan->moe_rows, &scratch);
-    return scratch.used;
-}
+SYC_WORKSPACE(moe_unpermute_grad, moe_rows)
 
 struct spread_launch {
     syc_call *call;

@@ -15,5 +15,19 @@
 SYC_OPERATORS(SYC_DECLARE)
 #undef SYC_DECLARE
 
+/* The scratch of an operator that cuts it by `lay_out(device, plan, scratch)`, and of one that needs none. */
+#define SYC_WORKSPACE(op, member) \
+    size_t syc_##op##_workspace(const syc_device *device, const syi_plan *plan) \
+    { \
+        syc_scratch scratch = {NULL, 0}; \
+        lay_out(device, &plan->member, &scratch); \
+        return scratch.used; \
+    }
+#define SYC_NO_WORKSPACE(op) \
+    size_t syc_##op##_workspace(const syc_device *, const syi_plan *) \
+    { \
+        return 0; \
+    }
+
 /* Operators that have a list of implementations: choice.cuh. */
 void syc_sample_chosen(const syc_device *device, const union syi_plan *plan, struct syc_chosen *chosen);

@@ -33,10 +33,7 @@ static __global__ void __launch_bounds__(256)
     }
 }
 
-size_t syc_sample_noise_workspace(const struct syc_device *, const union syi_plan *)
-{
-    return 0;
-}
+SYC_NO_WORKSPACE(sample_noise)
 
 void syc_sample_noise(struct syc_call *call, const union syi_plan *plan)
 {

@@ -53,28 +53,31 @@ else:
 class Operator(Call, Generic[R]):
     """An operator as _core calls it.
 
-    `results` is the named tuple they are, or tuple for one array; `flows` are the inputs that a gradient would go back
-    to; `changes` are the inputs that are written where they have a value for each row. `asks` are the parameters of the
-    function that are no fields: flags with the outputs that they request, and `dtype` and `rows`. `likes` are outputs
-    with the type of an input that the description does not name; `zeros` says which results begin as zeros: always, or
-    where an enum has a certain word or an array a certain length. `without` are functions of parameters, called before
-    a call that leaves the named one out. The other arguments are for symbolic sizes alone.
+    `results` is the named tuple they are, or tuple for one array; `flows` names the inputs that a gradient would go
+    back to, and a cache that takes them; empty, the first alone. `changes` names the inputs that are written where they
+    have a value for each row. `asks` are the parameters of the function that are no fields: flags with the outputs that
+    they request, and `dtype` and `rows`. `likes` are outputs with the type of an input that the description does not
+    name; `zeros` says which results begin as zeros: always, or where an enum has a certain word or an array a certain
+    length. `without` are functions of parameters, called before a call that leaves the named one out. The other
+    arguments are for symbolic sizes alone.
     """
 
     def __init__(
         self,
         name: str,
         results: type[R],
-        flows: tuple[int, ...] = (0,),
+        flows: str = "",
         asks: Mapping[str, str] | None = None,
-        changes: tuple[int, ...] = (),
+        changes: str = "",
         likes: Mapping[str, str] | None = None,
         zeros: Mapping[str, bool | Mapping[str, Any]] | None = None,
         dtype: Callable[[Any, str, Any], Any] = lambda xp, name, dtype: dtype,
         without: Mapping[str, Callable[..., None]] | None = None,
         **special: Mapping[str, Any],
     ) -> None:
-        self.name, self.results, self.flows, self.changes = name, results, flows, changes
+        self.name, self.results = name, results
+        self.flows = tuple(map(self._at, flows.split())) or (0,)
+        self.changes = tuple(map(self._at, changes.split()))
         self.table = _binding.table(name)
         self.given = [field for field in self.table if not field.written]
         self.inputs = [field for field in self.given if field.kind == "tensor"]  # which come first
@@ -87,7 +90,7 @@ class Operator(Call, Generic[R]):
         made = tuple(self._how(field, likes, zeros.get(field.name, field.keeps)) for field in self.outputs)
         self._there = [self._presence(field, how[0]) for field, how in zip(self.outputs, made, strict=True)]
         special_asks = (asked.index(ask) if ask in asked else -1 for ask in ("dtype", "rows"))
-        bits = (sum(1 << i for i in places) for places in (flows, changes))
+        bits = (sum(1 << i for i in places) for places in (self.flows, self.changes))
         self.prepare(name, self.leader, *bits, results, len(asked), *special_asks, made)
 
     if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from .._row_formats import dense_shape
 operator = Operator(
     "dequantize_rows",
     tuple,
-    flows=(1,),
+    flows="scales",
     asks={"dtype": ""},
     dtype=asked_type,
     shapes={"out": dense_shape},

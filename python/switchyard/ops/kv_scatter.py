@@ -6,7 +6,7 @@ from .._declare import Any, Array, Operator, Sequence, _words
 
 _MANY = (tuple, list)
 
-operator = Operator("kv_scatter", tuple, flows=(0, 1, 2, 3, 9), changes=(2,))  # the last is the cache
+operator = Operator("kv_scatter", tuple, flows="src slots scale global_scale cache", changes="scale")
 
 
 def kv_scatter(

@@ -19,7 +19,7 @@ def _type(xp: Any, input: Any, row_format: str | None) -> Any:
 operator = Operator(
     "local_reduce",
     tuple,
-    flows=(0, 3),
+    flows="input weights",
     shapes={"output": _shape},
     types={"output": _type},
     zeros={"output": {"layout": "expert", "fill": "keep"}},

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from .._declare import A, Array, Operator
 
-operator = Operator("moe_combine", tuple, flows=(0, 3), extents={"S": lambda indices: indices.shape[-1]})
+operator = Operator("moe_combine", tuple, flows="gates expert_out", extents={"S": lambda indices: indices.shape[-1]})
 
 
 @operator.function

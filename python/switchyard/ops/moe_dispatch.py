@@ -16,7 +16,7 @@ class MoeDispatch(NamedTuple, Generic[A]):
 operator = Operator(
     "moe_dispatch",
     MoeDispatch,
-    flows=(0, 3),
+    flows="gates input",
     extents={"G": groups},
     types={"dispatch": input_type, "dispatch_scales": moved_scale_type},
     when={"dispatch_scales": has_scales},

@@ -5,7 +5,7 @@ from .._declare import A, Array, Operator
 operator = Operator(
     "moe_dispatch_grad_gate",
     tuple,
-    flows=(2, 3),
+    flows="input dispatch",
     asks={"dtype": ""},
     types={"grad_gates": lambda input, dtype: input.dtype if dtype is None else dtype},
 )

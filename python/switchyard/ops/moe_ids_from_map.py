@@ -10,7 +10,7 @@ class MoeIdsFromMap(NamedTuple, Generic[A]):
     weights: A | None
 
 
-operator = Operator("moe_ids_from_map", MoeIdsFromMap, flows=(1,))
+operator = Operator("moe_ids_from_map", MoeIdsFromMap, flows="probs")
 
 
 @operator.function

@@ -10,7 +10,7 @@ class MoeMapFromIds(NamedTuple, Generic[A]):
     probs: A | None
 
 
-operator = Operator("moe_map_from_ids", MoeMapFromIds, flows=(1,))
+operator = Operator("moe_map_from_ids", MoeMapFromIds, flows="weights")
 
 
 @operator.function

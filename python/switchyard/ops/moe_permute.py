@@ -23,7 +23,7 @@ def _rows(T: Any, E: Any, num_out_tokens: int, drop_and_pad: bool) -> Any:
 operator = Operator(
     "moe_permute",
     MoePermute,
-    flows=(0, 2),
+    flows="tokens probs",
     extents={"M": _rows, "G": groups},
     types={"permuted_tokens": token_type, "permuted_scales": moved_scale_type},
     when={"permuted_scales": has_scales},

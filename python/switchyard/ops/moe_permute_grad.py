@@ -13,7 +13,7 @@ class MoePermuteGrad(NamedTuple, Generic[A]):
 operator = Operator(
     "moe_permute_grad",
     MoePermuteGrad,
-    flows=(0, 2),
+    flows="grad_permuted_tokens grad_permuted_probs",
     extents={"T": lambda num_tokens: num_tokens, "E": lambda num_experts: num_experts},
 )
 

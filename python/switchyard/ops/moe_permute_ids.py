@@ -24,7 +24,7 @@ def _rows(T: Any, K: Any, num_out_tokens: int, window: bool, row_begin: int, row
 operator = Operator(
     "moe_permute_ids",
     MoePermuteIds,
-    flows=(0, 2),
+    flows="tokens probs",
     extents={"M": _rows, "G": groups},
     types={"permuted_tokens": token_type, "permuted_scales": moved_scale_type},
     when={

@@ -12,7 +12,7 @@ class MoeReorderChunks(NamedTuple, Generic[A]):
 
 
 operator = Operator(  # rows beyond the counts are not written
-    "moe_reorder_chunks", MoeReorderChunks, flows=(0, 2), zeros={"reordered_rows": True, "reordered_extra": True}
+    "moe_reorder_chunks", MoeReorderChunks, flows="rows extra", zeros={"reordered_rows": True, "reordered_extra": True}
 )
 
 

@@ -13,7 +13,9 @@ def _type(xp: Any, permuted_tokens: Any, row_format: str | None) -> Any:
     return row_type(xp, "moe_unpermute", permuted_tokens, row_format, None)
 
 
-operator = Operator("moe_unpermute", tuple, flows=(0, 3), extents={"T": _tokens}, types={"tokens": _type})
+operator = Operator(
+    "moe_unpermute", tuple, flows="permuted_tokens probs", extents={"T": _tokens}, types={"tokens": _type}
+)
 
 
 @operator.function

@@ -10,7 +10,7 @@ class MoeUnpermuteGrad(NamedTuple, Generic[A]):
     grad_probs: A | None
 
 
-operator = Operator("moe_unpermute_grad", MoeUnpermuteGrad, flows=(0, 2, 4))
+operator = Operator("moe_unpermute_grad", MoeUnpermuteGrad, flows="grad_tokens permuted_tokens probs")
 
 
 @operator.function

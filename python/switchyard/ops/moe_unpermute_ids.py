@@ -7,7 +7,9 @@ def _tokens(sorted_indices: Any, probs: Any, num_tokens: int) -> Any:
     return probs.shape[0] if probs is not None else num_tokens or sorted_indices.shape[0]
 
 
-operator = Operator("moe_unpermute_ids", tuple, flows=(0, 2, 3, 5, 6), extents={"T": _tokens})
+operator = Operator(
+    "moe_unpermute_ids", tuple, flows="permuted_tokens probs bias residual shared", extents={"T": _tokens}
+)
 
 
 @operator.function

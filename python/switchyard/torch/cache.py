@@ -113,7 +113,7 @@ def _define_gather(operator: Operator[Any]) -> Any:
     return lambda given, out: short(given, out) if given[-1] is None else general(given, out, None)
 
 
-_check_scatter = _library.make_word_check(operator_of(switchyard.kv_scatter))
+_read_words = _library.make_word_check(operator_of(switchyard.kv_scatter))
 _gather = _define_gather(operator_of(switchyard.kv_gather))
 _ragged = _define_gather(operator_of(switchyard.kv_ragged))
 
@@ -167,29 +167,29 @@ def kv_scatter(given: Given, out: Any) -> None:
     >>> cache[:, 0]
     tensor([2., 0., 0., 1.])
     """
-    _scatter_call(given, out)
+    _scatter(given, out)
 
 
-def _scatter_general(given: Given, out: Any, _: bool | None) -> None:
+def _scatter_in_full(given: Given, out: Any, _: bool | None) -> None:
     (cache,), src = out, given[0]
     if isinstance(cache, Tensor) and isinstance(src, Tensor):
         if _library.direct((), (cache, *given[:4])):
-            _scatter_kernel(cache, *given)
+            _write_cache(cache, *given)
             return
-        given = _check_scatter(given)
+        given = _read_words(given)
         _library.reject_tracked("kv_scatter", (cache, src, given[2]))
-        _scatter(cache, *given)
+        _one_cache_op(cache, *given)
         return
-    _, slots, scale, global_scale, *numbers, format, block_size = _check_scatter(given)
+    _, slots, scale, global_scale, *numbers, format, block_size = _read_words(given)
     caches, scales, globals, formats = _lists("kv_scatter", cache, scale, global_scale, format)
     rows = list(_caches.beside("kv_scatter", "src", src, cache, len(caches)))
     scaled = [i for i, values in enumerate(scales) if values is not None]
     scales_given = [scales[i] for i in scaled]
     _library.reject_tracked("kv_scatter", (caches, rows, scales_given))
-    _scatter_planes(caches, rows, slots, scales_given, globals, scaled, *numbers, formats, block_size)
+    _caches_op(caches, rows, slots, scales_given, globals, scaled, *numbers, formats, block_size)
 
 
-_scatter_call = _library.shortened(operator_of(switchyard.kv_scatter), False, _scatter_general)
+_scatter = _library.shortened(operator_of(switchyard.kv_scatter), False, _scatter_in_full)
 
 
 @function(switchyard.kv_blocks)
@@ -226,7 +226,7 @@ def _end(cu_lens: Tensor) -> int:
     return end if end is not None else max(int(cu_lens[-1]), 0) if cu_lens.numel() else 0
 
 
-def _scatter_planes_kernel(
+def _write_caches(
     caches: list[Tensor],
     rows: list[Tensor],
     slots: Tensor,
@@ -255,7 +255,7 @@ def _scatter_planes_kernel(
         run([tensor.contiguous() for tensor in rows])  # rows may be copied, a cache never is
 
 
-def _scatter_kernel(cache: Tensor, src: Tensor, *others: Any) -> None:
+def _write_cache(cache: Tensor, src: Tensor, *others: Any) -> None:
     try:
         operator_of(switchyard.kv_scatter).run((src, *others), (cache,))
     except Error as error:
@@ -277,18 +277,18 @@ def _blocks_kernel(
     operator_of(switchyard.kv_blocks).run((first[1], pairs, block_size), (first[0], first[2]), planes)
 
 
-_scatter = _library.register(
+_one_cache_op = _library.register(
     "kv_scatter",
     "(Tensor(a!) cache, Tensor src, Tensor slots, Tensor(b!)? scale, Tensor? global_scale, str pad, bool check_unique, "
     "str layout, str? format, SymInt block_size) -> ()",
-    _scatter_kernel,
+    _write_cache,
     _library.write_nothing("kv_scatter"),
 )
-_scatter_planes = _library.register(
+_caches_op = _library.register(
     "kv_scatter_planes",
     "(Tensor(a!)[] cache, Tensor[] src, Tensor slots, Tensor(b!)[] scale, Tensor?[] global_scale, int[] scaled, "
     "str pad, bool check_unique, str layout, str[] format, SymInt block_size) -> ()",
-    _scatter_planes_kernel,
+    _write_caches,
     _library.write_nothing("kv_scatter"),
 )
 _blocks = _library.register(

@@ -2,6 +2,7 @@
  * KV caches beyond a call and its oracle (tests/case/kv_*.c): names and sizes of formats and planes,
  * which memory planes may share.
  */
+#include "case/case.h"
 #include "support.h"
 
 #define L(...) ((const int64_t[]){__VA_ARGS__})
@@ -70,47 +71,37 @@ TEST(names_have_their_layouts)
     assert_int_equal(f.scales, SY_SCALES_BLOCK);
 }
 
-/* Rows 0 and 1 of a flat cache, or of one block of two rows. */
-static void gather_two(const sy_kv_format *format, const DLTensor *cache, const DLTensor *scale,
-                       const DLTensor *out)
+static struct call *gather(const char *line)
 {
-    int32_t zero[] = {0}, both[] = {0, 1};
-    const DLTensor table = sy_tensor(zero, SY_I32, 1, (int64_t[]){1}),
-                   indices = sy_tensor(both, SY_I32, 1, (int64_t[]){2});
-    for (int c = 0; c < n_test_contexts; c++)
-        expect_status(test_contexts[c],
-                      sy_kv_gather(test_contexts[c], &(sy_kv_gather_args){.cache = cache,
-                                                                          .indices = &indices,
-                                                                          .block_table = &table,
-                                                                          .block_size = 2,
-                                                                          .format = format,
-                                                                          .scale = scale,
-                                                                          .out = out}),
-                      SY_OK);
+    return case_of_line(all_cases[sy_op_find("kv_gather")->number], line, 1);
+}
+
+static void check_everywhere(struct call *c)
+{
+    for (int i = 0; i < n_test_contexts; i++) {
+        call_lay_out(c, 0, false);
+        call_check(c, test_contexts[i], call_run(c, test_contexts[i]));
+    }
 }
 
 /* A format of a caller whose header has a shorter struct, or a longer one that sets nothing unknown. */
 TEST(formats_of_other_sizes)
 {
-    uint8_t codes[2][2] = {{1, 2}, {3, 4}};
-    float scales[] = {0.5f}, out[2][2];
+    struct call *const c = gather("int8 flat B=2 k=5 D=6 n=4 S=2 blocks=3 parts=1");
+    sy_kv_gather_args *const args = case_args(c);
     union {
         sy_kv_format known;
         unsigned char bytes[sizeof(sy_kv_format) + 16];
     } f = {.bytes = {0}};
-    const DLTensor cache = sy_tensor(codes, SY_U8, 3, (int64_t[]){1, 2, 2}),
-                   scale = sy_tensor(scales, SY_F32, 1, (int64_t[]){1}),
-                   dense = sy_tensor(out, SY_F32, 2, (int64_t[]){2, 2});
-    f.known.q_type = SY_I8;
+    f.known = *args->format;
+    args->format = &f.known;
     f.known.scales = SY_SCALES_BLOCK; /* not read: the field comes later */
     f.known.bytes = offsetof(sy_kv_format, scale_type);
-    gather_two(&f.known, &cache, &scale, &dense);
-    assert_true(out[0][0] == 0.5f && out[0][1] == 1 && out[1][0] == 1.5f && out[1][1] == 2);
+    check_everywhere(c);
     f.known.scales = SY_SCALES_TENSOR;
     f.known.bytes = sizeof f;
-    memset(out, 0, sizeof out);
-    gather_two(&f.known, &cache, &scale, &dense);
-    assert_true(out[1][1] == 2);
+    check_everywhere(c);
+    case_delete(c);
 }
 
 /* ---- Planes ---- */
@@ -266,44 +257,26 @@ struct newer_plane {
 /* A caller whose header has a shorter or a longer struct, which must set nothing that this library does not know. */
 TEST(planes_of_other_sizes)
 {
-    enum { N = 3 };
-    int16_t data[N][4] = {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}}, out[N][2];
-    int32_t at[] = {3, 1}, block[] = {0};
-    int64_t cache_shape[] = {4, 1}, out_shape[] = {2, 1};
-    DLTensor caches[N], outs[N];
-    struct newer_plane newer[N - 1] = {{.known = {.cache = NULL}}};
-    const DLTensor *older[N - 1][2]; /* cache and rows */
-    for (int i = 0; i < N; i++) {
-        caches[i] = sy_tensor(data[i], SY_I16, 2, cache_shape);
-        outs[i] = sy_tensor(out[i], SY_I16, 2, out_shape);
-        if (i > 0) {
-            newer[i - 1].known = (sy_kv_plane){.cache = &caches[i], .rows = &outs[i]};
-            older[i - 1][0] = &caches[i];
-            older[i - 1][1] = &outs[i];
-        }
+    struct call *const c = gather("i16 flat B=2 k=5 D=3 n=4 S=2 blocks=3 planes=2");
+    sy_kv_gather_args *const args = case_args(c);
+    struct newer_plane newer[2] = {{.known = c->planes[0]}, {.known = c->planes[1]}};
+    const DLTensor *older[2][2]; /* cache and rows */
+    for (int i = 0; i < 2; i++) {
+        older[i][0] = c->planes[i].cache;
+        older[i][1] = c->planes[i].rows;
     }
-    const DLTensor indices = sy_tensor(at, SY_I32, 1, (int64_t[]){2}),
-                   table = sy_tensor(block, SY_I32, 1, (int64_t[]){1});
-    sy_kv_gather_args args = {.cache = &caches[0],
-                              .indices = &indices,
-                              .block_table = &table,
-                              .block_size = 4,
-                              .out = &outs[0],
-                              .num_planes = N - 1};
-    for (int round = 0; round < 2; round++) {
-        memset(out, 0, sizeof out);
-        args.planes = round ? &newer[0].known : (const sy_kv_plane *)(const void *)older;
-        args.plane_bytes = round ? sizeof newer[0] : sizeof older[0];
-        expect_status(test_contexts[0], sy_kv_gather(test_contexts[0], &args), SY_OK);
-        for (int i = 0; i < N; i++)
-            assert_true(out[i][0] == data[i][3] && out[i][1] == data[i][1]);
-    }
-    memset(out, 0, sizeof out);
-    newer[1].later[1] = out;
-    expect_status(test_contexts[0], sy_kv_gather(test_contexts[0], &args), SY_ERR_UNSUPPORTED);
+    args->planes = (const sy_kv_plane *)(const void *)older;
+    args->plane_bytes = sizeof older[0];
+    check_everywhere(c);
+    args->planes = &newer[0].known;
+    args->plane_bytes = sizeof newer[0];
+    check_everywhere(c);
+    call_lay_out(c, 0, false);
+    newer[1].later[1] = newer;
+    expect_status(test_contexts[0], call_run(c, test_contexts[0]), SY_ERR_UNSUPPORTED);
     assert_non_null(strstr(sy_ctx_error(test_contexts[0]), "kv_gather: planes sets a field at byte 4"));
-    for (int i = 0; i < N; i++)
-        assert_int_equal(out[i][0], 0);
+    call_untouched(c, test_contexts[0]);
+    case_delete(c);
 }
 
 TEST_GROUP(kv_together)

@@ -35,12 +35,6 @@ sy_ctx *test_ctx(int threads, const char *isa)
     return ctx;
 }
 
-static bool tests_are(const char *length)
-{
-    const char *const tests = getenv("SWITCHYARD_TESTS");
-    return tests != NULL && strcmp(tests, length) == 0;
-}
-
 bool test_full(void)
 {
     return tests_are("full") || tests_are("more");
@@ -56,27 +50,17 @@ int test_rounds(int full)
     return test_full() ? full : (full + 9) / 10;
 }
 
-sy_ctx *test_contexts[16];
-int n_test_contexts;
-
-/* On another device (device.c) two. */
 int test_open_contexts(void **state)
 {
-    static const int threads[] = {1, 2, 3, 8};
-    const int most = test_on_device() ? 2 : (int)COUNT_OF(test_contexts);
-    const char *isa;
     (void)state;
-    for (int i = 0; (isa = sy_isa_name(i)) != NULL; i++)
-        for (size_t j = 0; j < COUNT_OF(threads) && n_test_contexts < most; j++)
-            test_contexts[n_test_contexts++] = test_ctx(threads[j], isa);
+    case_open();
     return 0;
 }
 
 int test_close_contexts(void **state)
 {
     (void)state;
-    while (n_test_contexts > 0)
-        sy_ctx_destroy(test_contexts[--n_test_contexts]);
+    case_close();
     return 0;
 }
 

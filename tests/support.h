@@ -40,13 +40,11 @@ int test_rounds(int full);
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */
 sy_ctx *test_ctx(int threads, const char *isa);
 
-/* Every kernel table of this CPU, the best first, with 1, 2, 3 and 8 threads; setup and teardown of a group of tests. */
-extern sy_ctx *test_contexts[16];
-extern int n_test_contexts;
-bool test_on_device(void);          /* whether calls go to a CUDA device (device.c) */
-void test_lend_what_is_asked(void); /* there, from now on: no more workspace than the query of a call says */
+/* Setup and teardown of a group of tests with the contexts of the cases: every kernel table, with 1, 2, 3 and 8 threads. */
 int test_open_contexts(void **state);
 int test_close_contexts(void **state);
+bool test_on_device(void);          /* whether calls go to a CUDA device (device.c) */
+void test_lend_what_is_asked(void); /* there, from now on: no more workspace than the query of a call says */
 
 /* Fails the test with the context's sentence when `status` is not `want`. */
 #define expect_status(ctx, status, want) test_expect_status((ctx), (status), (want), __FILE__, __LINE__)

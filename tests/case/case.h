@@ -325,6 +325,9 @@ extern sy_ctx *case_ctx[CASE_CONTEXTS];
 extern int n_case_ctx;
 extern bool case_split; /* small calls use all threads */
 bool case_on_device(void);
+/* SWITCHYARD_TESTS: unset; "full", for long runs; "more", what `make test-all` adds to a run where it is unset; "few", a third of
+   the calls, under a sanitizer. */
+bool tests_are(const char *length);
 extern bool case_recording;              /* recorded calls are the same everywhere */
 static inline bool case_for_device(void) /* calls may be such as suit a device */
 {

@@ -16,14 +16,6 @@ enum { CASE_CALLS = 120, BITS_CALLS = 60 };
 
 /* ---- Tests ---- */
 
-/* SWITCHYARD_TESTS: unset; "full", for long runs; "more", what `make test-all` adds to a run where it is unset;
-   "few", a third of the calls, under a sanitizer. */
-static bool tests_are(const char *length)
-{
-    const char *const tests = getenv("SWITCHYARD_TESTS");
-    return tests != NULL && strcmp(tests, length) == 0;
-}
-
 static int calls_of(const struct op_case *op)
 {
     return (op->calls > 0 ? op->calls : CASE_CALLS) / (case_on_device() ? 3 : 1);

@@ -21,6 +21,12 @@ bool case_on_device(void)
     return getenv("SWITCHYARD_TEST_DEVICE") != NULL;
 }
 
+bool tests_are(const char *length)
+{
+    const char *const tests = getenv("SWITCHYARD_TESTS");
+    return tests != NULL && strcmp(tests, length) == 0;
+}
+
 /* Every kernel table of this CPU with 1, 2, 3 and 8 threads; a device as one of 4 multiprocessors, and as it is. */
 void case_open(void)
 {

@@ -291,20 +291,6 @@ static void check_case(void **state)
     call_free(&c);
 }
 
-static int open_contexts(void **state)
-{
-    (void)state;
-    case_open();
-    return 0;
-}
-
-static int close_contexts(void **state)
-{
-    (void)state;
-    case_close();
-    return 0;
-}
-
 /* ---- The program ---- */
 
 /* Names that the description does not have. */
@@ -350,7 +336,7 @@ int main(int argc, char **argv)
         }
     }
     const int failed = _cmocka_run_group_tests(test_name("examples_%s", name), list.tests, list.count,
-                                               open_contexts, close_contexts);
+                                               test_open_contexts, test_close_contexts);
     free(list.tests);
     free(copy);
     return failed;

@@ -10,7 +10,7 @@
 /* The functions with types: one operator for all, a macro defines them. */
 TEST(missing_context_arguments_or_query)
 {
-    sy_ctx *ctx = test_contexts[0];
+    sy_ctx *ctx = case_ctx[0];
     const sy_kv_gather_args args = {.block_size = 1};
     sy_query q;
     assert_int_equal(sy_kv_gather(NULL, &args), SY_ERR_NULL);
@@ -78,9 +78,9 @@ static struct call *gather(const char *line)
 
 static void check_everywhere(struct call *c)
 {
-    for (int i = 0; i < n_test_contexts; i++) {
+    for (int i = 0; i < n_case_ctx; i++) {
         call_lay_out(c, 0, false);
-        call_check(c, test_contexts[i], call_run(c, test_contexts[i]));
+        call_check(c, case_ctx[i], call_run(c, case_ctx[i]));
     }
 }
 
@@ -154,12 +154,12 @@ static sy_status scatter_two(const DLTensor *a, const DLTensor *b)
                    from_a = sy_tensor(values, SY_I16, 2, (int64_t[]){2, a->shape[2]}),
                    from_b = sy_tensor(values, SY_I16, 2, (int64_t[]){2, b->shape[2]});
     const sy_kv_plane more = {.cache = b, .rows = &from_b};
-    return sy_kv_scatter(test_contexts[0], &(sy_kv_scatter_args){.cache = a,
-                                                                 .src = &from_a,
-                                                                 .slots = &s,
-                                                                 .planes = &more,
-                                                                 .plane_bytes = sizeof(sy_kv_plane),
-                                                                 .num_planes = 1});
+    return sy_kv_scatter(case_ctx[0], &(sy_kv_scatter_args){.cache = a,
+                                                            .src = &from_a,
+                                                            .slots = &s,
+                                                            .planes = &more,
+                                                            .plane_bytes = sizeof(sy_kv_plane),
+                                                            .num_planes = 1});
 }
 
 /* Against marks in a pool: an element of both views is never accepted. Views of one stepping that share none are. */
@@ -217,7 +217,7 @@ TEST(first_overlap_of_many_planes)
         {{0, 1}, {PLANES + 255, 17}, "kv_gather: out overlaps out of plane 255 in memory"},
         {{17, 16}, {PLANES + 0, 100}, "kv_gather: out overlaps out of plane 17 in memory"},
     };
-    sy_ctx *ctx = test_contexts[0];
+    sy_ctx *ctx = case_ctx[0];
     int32_t slot[] = {1}, page[] = {0};
     const DLTensor index = sy_tensor(slot, SY_I32, 2, (int64_t[]){1, 1}),
                    table = sy_tensor(page, SY_I32, 2, (int64_t[]){1, 1});
@@ -273,9 +273,9 @@ TEST(planes_of_other_sizes)
     check_everywhere(c);
     call_lay_out(c, 0, false);
     newer[1].later[1] = newer;
-    expect_status(test_contexts[0], call_run(c, test_contexts[0]), SY_ERR_UNSUPPORTED);
-    assert_non_null(strstr(sy_ctx_error(test_contexts[0]), "kv_gather: planes sets a field at byte 4"));
-    call_untouched(c, test_contexts[0]);
+    expect_status(case_ctx[0], call_run(c, case_ctx[0]), SY_ERR_UNSUPPORTED);
+    assert_non_null(strstr(sy_ctx_error(case_ctx[0]), "kv_gather: planes sets a field at byte 4"));
+    call_untouched(c, case_ctx[0]);
     case_delete(c);
 }
 

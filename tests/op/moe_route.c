@@ -1,6 +1,7 @@
 /*
  * moe_route: how far a score is from the function that it is named after. All else is in its case.
  */
+#include "case/case.h"
 #include "support.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@ TEST(square_roots_of_softplus)
              scores = sy_tensor(s, SY_F32, 2, (int64_t[]){1, N});
     const sy_moe_route_args args = {
         .logits = &logits, .k = 1, .score = SY_SCORE_SQRTSOFTPLUS, .scores = &scores};
-    expect_status(test_contexts[1], sy_moe_route(test_contexts[1], &args), SY_OK);
+    expect_status(case_ctx[1], sy_moe_route(case_ctx[1], &args), SY_OK);
     for (int i = 0; i < N; i++) {
         const double e = exp(-fabs((double)x[i])), want = sqrt(log1p(e) + (x[i] > 0 ? (double)x[i] : 0));
         const double unit = (double)(f32_from_bits(f32_bits(s[i]) + 1) - s[i]);

@@ -2,6 +2,7 @@
  * Operators of expert slots, beyond a call against the oracle: the caller's rounding mode, a broken promise, a second name, queries
  * of sizes that no test could hold.
  */
+#include "case/case.h"
 #include "support.h"
 
 #include <fenv.h>
@@ -15,10 +16,10 @@ TEST(capacity_ignores_the_rounding_mode)
     const sy_moe_capacity_args args = {.samples = 10, .num_experts = 1, .factor = .7, .capacity = &out};
     for (size_t i = 0; i < COUNT_OF(modes); i++) {
         assert_int_equal(fesetround(modes[i]), 0);
-        const sy_status status = sy_moe_capacity(test_contexts[0], &args);
+        const sy_status status = sy_moe_capacity(case_ctx[0], &args);
         const int mode = fegetround();
         fesetround(FE_TONEAREST);
-        expect_status(test_contexts[0], status, SY_OK);
+        expect_status(case_ctx[0], status, SY_OK);
         assert_int_equal(got, 7);
         assert_int_equal(mode, modes[i]);
     }
@@ -39,10 +40,10 @@ TEST(broken_unique_promise_changes_only_its_row)
                                        .capacity = 2,
                                        .unique_slots = true,
                                        .dispatch = &out};
-    for (int c = 0; c < n_test_contexts; c++) {
+    for (int c = 0; c < n_case_ctx; c++) {
         for (int r = 0; r < 4; r++)
             rows[r] = 9;
-        expect_status(test_contexts[c], sy_moe_dispatch(test_contexts[c], &args), SY_OK);
+        expect_status(case_ctx[c], sy_moe_dispatch(case_ctx[c], &args), SY_OK);
         assert_true(rows[0] == 9 && rows[2] == 3 && rows[3] == 9);
     }
 }
@@ -56,7 +57,7 @@ TEST(another_name_for_the_gradient)
                    y = sy_tensor(output, SY_F32, 2, row);
     const sy_moe_combine_args args = {
         .indices = &i, .locations = &i, .expert_out = &z, .num_experts = 1, .capacity = 1, .output = &y};
-    expect_status(test_contexts[0], sy_moe_dispatch_grad_data(test_contexts[0], &args), SY_OK);
+    expect_status(case_ctx[0], sy_moe_dispatch_grad_data(case_ctx[0], &args), SY_OK);
     expect_bytes(output, slots, sizeof output);
 }
 
@@ -64,7 +65,7 @@ TEST(another_name_for_the_gradient)
 TEST(queries_of_large_calls)
 {
     enum { T = 1 << 20, E = 256, H = 7168 };
-    sy_ctx *const ctx = test_contexts[0];
+    sy_ctx *const ctx = case_ctx[0];
     sy_view view[5];
     const DLTensor *const map = sy_mat(&view[0], NULL, SY_BOOL, T, E);
     sy_moe_permute_args permute = {

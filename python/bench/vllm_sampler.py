@@ -11,6 +11,8 @@ import argparse
 import json
 import os
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -44,6 +46,10 @@ def main() -> None:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16, 64])
     parser.add_argument("--dtype", default="float32")
     given = parser.parse_args()
+    if len(given.vocabulary) > 1:  # a process has one engine
+        for vocabulary in given.vocabulary:
+            subprocess.run([sys.executable, *sys.argv, "--vocabulary", str(vocabulary)], check=True)
+        return
     os.environ.update(SWITCHYARD_VLLM="sampler", VLLM_ENABLE_V1_MULTIPROCESSING="0", HF_HUB_OFFLINE="1")
     for name, value in (("VLLM_LOGGING_LEVEL", "ERROR"), ("VLLM_CPU_KVCACHE_SPACE", "1")):
         os.environ.setdefault(name, value)
@@ -57,26 +63,26 @@ def main() -> None:
     print(f"vLLM in {given.dtype}, {threads} threads, load {load:.1f}, medians of {given.laps} laps\n")
     print("| V | batch | settings | sampler, ms a step: vLLM | switchyard | times | tokens/s: vLLM | switchyard |")
     print("|---|---|---|---|---|---|---|---|")
-    for vocabulary in given.vocabulary:
-        with tempfile.TemporaryDirectory() as folder:
-            (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": vocabulary}))
-            llm = LLM(
-                folder, dtype=given.dtype, load_format="dummy", skip_tokenizer_init=True, enforce_eager=True,
-                max_model_len=128, max_num_seqs=max(given.batch), block_size=32, enable_prefix_caching=False,
-            )  # fmt: skip
-        model = llm.llm_engine.model_executor.driver_worker.worker.model_runner.model
-        torch.manual_seed(0)
-        stored = torch.randn(max(given.batch), vocabulary) * 3
-        product = model.compute_logits
+    (vocabulary,) = given.vocabulary
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps({**CONFIG, "vocab_size": vocabulary}))
+        llm = LLM(
+            folder, dtype=given.dtype, load_format="dummy", skip_tokenizer_init=True, enforce_eager=True,
+            max_model_len=128, max_num_seqs=max(given.batch), block_size=32, enable_prefix_caching=False,
+        )  # fmt: skip
+    model = llm.llm_engine.model_executor.driver_worker.worker.model_runner.model
+    torch.manual_seed(0)
+    stored = torch.randn(max(given.batch), vocabulary) * 3
+    product = model.compute_logits
 
-        def replaced(*args, product=product, stored=stored, **more):
-            logits = product(*args, **more)
-            return logits.copy_(stored[: len(logits)])
+    def replaced(*args, product=product, stored=stored, **more):
+        logits = product(*args, **more)
+        return logits.copy_(stored[: len(logits)])
 
-        model.compute_logits = replaced
-        for kind in KINDS:
-            for batch in given.batch:
-                measure(llm, Sampler, _sampler, kind, vocabulary, batch, given.laps)
+    model.compute_logits = replaced
+    for kind in KINDS:
+        for batch in given.batch:
+            measure(llm, Sampler, _sampler, kind, vocabulary, batch, given.laps)
 
 
 def measure(llm, sampler_class, plugin, kind, vocabulary, batch, laps):

@@ -108,7 +108,12 @@ def main() -> None:
         if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0":
             _sampler.install(work["how"] == "switchyard")
         found[f"{work['name']}, {work['how']}"] = run_job(llm, work)
-    Path(sys.argv[1]).write_text(json.dumps({"found": found, "steps": _sampler.steps}))
+    counted = (
+        {}
+        if "disable_log_stats" not in given["options"]
+        else {m.name: getattr(m, "value", 0) for m in llm.get_metrics()}
+    )
+    Path(sys.argv[1]).write_text(json.dumps({"found": found, "steps": _sampler.steps, "counted": counted}))
     llm.llm_engine.engine_core.shutdown()
 
 
@@ -140,6 +145,7 @@ def engine(folder: Path, jobs: list[dict[str, Any]], multiprocessing: bool = Tru
 BATCH = [TEXTS[i % 7] for i in range(COUNT)]
 KINDS = [mixed(i) for i in range(COUNT)]
 DRAFTED = [drafted(i) for i in range(COUNT)]
+GROWN = [{**mixed(i), "max_tokens": 40} for i in range(COUNT)]  # two blocks of the cache each
 SEEDED = {"temperature": 0.9, "seed": 3}
 
 
@@ -153,7 +159,12 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ]
     jobs.append(job(BATCH, KINDS, "mixed"))
     jobs += [job([text], [settings], f"mixed {i}") for i, (text, settings) in enumerate(zip(BATCH, KINDS, strict=True))]
-    jobs += [job(BATCH[::-1], KINDS[::-1], "reversed"), job(BATCH, DRAFTED, "drafted"), job([LONG], [SEEDED], "long")]
+    jobs += [
+        job(BATCH, GROWN, "grown"),
+        job(BATCH[::-1], KINDS[::-1], "reversed"),
+        job(BATCH, DRAFTED, "drafted"),
+        job([LONG], [SEEDED], "long"),
+    ]
     return engine(tmp_path_factory.mktemp("alone"), jobs, False, async_scheduling=False, max_num_batched_tokens=256)
 
 
@@ -209,7 +220,6 @@ def test_every_step_was_switchyards(alone: Any) -> None:
 OTHERS: dict[str, dict[str, Any]] = {
     "a process of its own": {"async_scheduling": False},
     "asynchronous scheduling": {"async_scheduling": True},
-    "preemption": {"num_gpu_blocks_override": 9, "async_scheduling": False},
     "chunks of prompts": {"max_num_batched_tokens": 64, "async_scheduling": False},
     "two processes": {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"},
 }
@@ -221,6 +231,13 @@ def test_other_engines_draw_the_same_tokens(alone: Any, name: str, tmp_path: Pat
     found = engine(tmp_path, jobs, **OTHERS[name])["found"]
     for each in ("mixed, switchyard", "long, switchyard"):
         assert found[each]["tokens"] == alone["found"][each]["tokens"]
+
+
+def test_preempted_requests_draw_the_same_tokens(alone: Any, tmp_path: Path) -> None:
+    options = {"num_gpu_blocks_override": 9, "async_scheduling": False, "disable_log_stats": False}
+    made = engine(tmp_path, [job(BATCH, GROWN, "grown")], False, **options)
+    assert made["found"]["grown, switchyard"]["tokens"] == alone["found"]["grown, switchyard"]["tokens"]
+    assert made["counted"]["vllm:num_preemptions"] > 0
 
 
 def test_drafts_change_no_token(alone: Any, tmp_path: Path) -> None:

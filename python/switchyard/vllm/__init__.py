@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from importlib import metadata
@@ -54,3 +55,4 @@ def register() -> None:
     from . import _sampler
 
     _sampler.install()
+    logging.getLogger("vllm.switchyard").info("switchyard draws the tokens of vLLM %s", version())

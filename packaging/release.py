@@ -470,6 +470,28 @@ int main(void)
 """
 
 
+def try_packages(folder, inside):
+    inside("for name in gcc cc clang g++; do ! command -v $name || exit 1; done")
+    inside("cd /root && python3 -m venv v && v/bin/pip install -q --no-index --find-links /tmp/packages switchyard-ops")
+    write(f"{folder}/root/lines.py", readme("Python"))
+    want(inside("cd /root && v/bin/python lines.py").splitlines(), readme_prints(), "the lines of the README")
+    own = inside("/root/v/bin/switchyard info")
+    write(f"{folder}/root/threads.py", THREADS)
+    inside("/root/v/bin/python /root/threads.py")
+    inside(f"dpkg -i /tmp/packages/libswitchyard0_*.deb /tmp/packages/switchyard_{version()}*.deb")
+    inside("cd /tmp && switchyard example moe_permute in.safetensors && switchyard run moe_permute in.safetensors out.safetensors"
+           " --num-out-tokens 8 && switchyard show out.safetensors | grep 'expert_counts  I64'")
+    want("results version" in own and "results version" in inside("switchyard info"), True, "switchyard info of both")
+    inside("apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends gcc libc6-dev pkg-config")
+    inside("dpkg -i /tmp/packages/libswitchyard-dev_*.deb")
+    write(f"{folder}/root/lines.c", MAIN.format(lines=readme("C")))
+    shutil.copy(os.path.join(ROOT, "packaging/app.c"), f"{folder}/root")
+    text = inside("cd /root && gcc lines.c $(pkg-config --cflags --libs switchyard) -o lines && ./lines")
+    want(text, "10 30 40 20 30 10 20 40 ", "the lines of the README in C")
+    inside("cd /root && gcc -static app.c $(pkg-config --static --cflags --libs switchyard) -o app")
+    want(inside("/root/app").strip(), version(), "app.c")
+
+
 def bare():
     """Wheel and packages on a system without a compiler; then with gcc."""
     if os.geteuid() != 0:
@@ -495,29 +517,11 @@ def bare():
     def inside(line):
         return run("chroot", folder, "/usr/bin/env", "-i", "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8", "/bin/sh", "-ec", line)
 
-    inside("for name in gcc cc clang g++; do ! command -v $name || exit 1; done")
-    inside("cd /root && python3 -m venv v && v/bin/pip install -q --no-index --find-links /tmp/packages switchyard-ops")
-    write(f"{folder}/root/lines.py", readme("Python"))
-    want(inside("cd /root && v/bin/python lines.py").splitlines(), readme_prints(), "the lines of the README")
-    own = inside("/root/v/bin/switchyard info")
-    run("mount", "-t", "proc", "proc", f"{folder}/proc")
+    run("mount", "-t", "proc", "proc", f"{folder}/proc")  # run paths of programs depend on it
     try:
-        write(f"{folder}/root/threads.py", THREADS)
-        inside("/root/v/bin/python /root/threads.py")
+        try_packages(folder, inside)
     finally:
         run("umount", f"{folder}/proc")
-    inside(f"dpkg -i /tmp/packages/libswitchyard0_*.deb /tmp/packages/switchyard_{version()}*.deb")
-    inside("cd /tmp && switchyard example moe_permute in.safetensors && switchyard run moe_permute in.safetensors out.safetensors"
-           " --num-out-tokens 8 && switchyard show out.safetensors | grep 'expert_counts  I64'")
-    want("results version" in own and "results version" in inside("switchyard info"), True, "switchyard info of both")
-    inside("apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends gcc libc6-dev pkg-config")
-    inside("dpkg -i /tmp/packages/libswitchyard-dev_*.deb")
-    write(f"{folder}/root/lines.c", MAIN.format(lines=readme("C")))
-    shutil.copy(os.path.join(ROOT, "packaging/app.c"), f"{folder}/root")
-    text = inside("cd /root && gcc lines.c $(pkg-config --cflags --libs switchyard) -o lines && ./lines")
-    want(text, "10 30 40 20 30 10 20 40 ", "the lines of the README in C")
-    inside("cd /root && gcc -static app.c $(pkg-config --static --cflags --libs switchyard) -o app")
-    want(inside("/root/app").strip(), version(), "app.c")
     return f"Debian {PRESENT}, {HERE}: wheel and packages without a compiler; with gcc the C lines, shared and static"
 
 
@@ -604,8 +608,8 @@ def upgrade():
     return f"programs of 0.1, {version()} and {later} with the libraries of {version()} and {later}"
 
 
-STAGES = {"dist": dist, "wheel": wheel, "wheel-other": wheel_other, "wheel-cuda": wheel_cuda, "debian": debian, "bare": bare, "conan": conan,
-          "portability": portability, "upgrade": upgrade}
+STAGES = {"dist": dist, "wheel": wheel, "debian": debian, "bare": bare, "upgrade": upgrade, "conan": conan, "wheel-other": wheel_other,
+          "portability": portability, "wheel-cuda": wheel_cuda}
 
 
 def main(names):

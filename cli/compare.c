@@ -5,7 +5,7 @@
  *   diff3   max of |e-b| where |b| <= th, of |e-b| / (|b| + eps) elsewhere
  *   diff3_1 max |e-b| / |b|, where 0/0 is 0             diff3_2 max |e-b|
  *   diff4   share of e > b (p1) and of e < b (p2) among the n unequal elements
- *   bits    number of elements with different bits; any NaN equals any NaN
+ *   bits    number of elements with different bits; any NaN equals any NaN, but with --nan-bits
  */
 #include <inttypes.h>
 #include <math.h>
@@ -31,7 +31,7 @@ struct compare {
     double tolerance[N_METRICS];
     const char *named[MAX_NAMED]; /* --tensor */
     int n_named;
-    bool as_json;
+    bool as_json, exact_nan;
     struct st_file files[2];
     struct emit json;
     int width; /* of the tensor column */
@@ -71,11 +71,11 @@ static double difference(DLDataType type, const char *e, const char *b, double e
     return (e_bits ^ flip) > (b_bits ^ flip) ? (double)(e_bits - b_bits) : -(double)(b_bits - e_bits);
 }
 
-static void add_element(struct sums *sums, DLDataType type, const char *e, const char *b)
+static void add_element(struct sums *sums, DLDataType type, const char *e, const char *b, bool exact_nan)
 {
     const double x = element_value(type, e), y = element_value(type, b);
     const bool same_bits = memcmp(e, b, st_type_bytes(type)) == 0;
-    if (!same_bits && !(isnan(x) && isnan(y)) && sums->different_bits++ == 0)
+    if (!same_bits && (exact_nan || !(isnan(x) && isnan(y))) && sums->different_bits++ == 0)
         sums->first = sums->elements;
     sums->elements++;
     /* Both NaN or both the same infinity: equal, and not part of any sum. */
@@ -104,13 +104,13 @@ static void add_element(struct sums *sums, DLDataType type, const char *e, const
     }
 }
 
-static struct sums sum_up(const struct st_tensor *e, const struct st_tensor *b)
+static struct sums sum_up(const struct st_tensor *e, const struct st_tensor *b, bool exact_nan)
 {
     struct sums sums = {0};
     const DLDataType type = e->view.dtype;
     const size_t step = st_type_bytes(type);
     for (size_t at = 0; at < e->bytes; at += step)
-        add_element(&sums, type, (const char *)e->view.data + at, (const char *)b->view.data + at);
+        add_element(&sums, type, (const char *)e->view.data + at, (const char *)b->view.data + at, exact_nan);
     return sums;
 }
 
@@ -270,7 +270,7 @@ static void compare_tensor(struct compare *compare, const char *name)
         report_mismatch(compare, name, reason);
         return;
     }
-    const struct sums sums = sum_up(e, b);
+    const struct sums sums = sum_up(e, b, compare->exact_nan);
     for (enum metric metric = BITS; metric < N_METRICS; metric++) {
         if (!compare->wanted[metric])
             continue;
@@ -368,6 +368,10 @@ static int take_option(struct compare *compare, struct arg_list *list, const str
 {
     if (arg_is(arg, "json") && !arg->value) {
         compare->as_json = true;
+        return EXIT_DONE;
+    }
+    if (arg_is(arg, "nan-bits") && !arg->value) {
+        compare->exact_nan = true;
         return EXIT_DONE;
     }
     if (!arg_is(arg, "metric") && !arg_is(arg, "tol") && !arg_is(arg, "tensor"))

@@ -129,5 +129,6 @@ def rejected(name: str, field: str, value: Any, want: str, convert: Any = None) 
         try:
             convert(one)
         except Exception:
-            return bad(Status.DTYPE, name, field, f"has {shown(one)} for row {row}, want {kind} for every row")
+            text = f"has {shown(one)} for row {row}, want {kind} for every row"
+            return bad(Status.DTYPE, name, field, text, position=row)
     return bad(Status.DTYPE, name, field, f"is {shown(value)}, want {want}")

@@ -177,7 +177,8 @@ class Operator(Call, Generic[R]):
         no_such_word = field.kind == "enum" or (isinstance(value, str) and field.kind == "format")
         status = Status.VALUE if too_large or no_such_word else Status.DTYPE
         name = ALIAS.get(self._field(at), self._field(at))
-        raise bad(status, self.name, name, f"is {shown(value)}, want {field.wanted}")
+        code = "BAD_OPTION" if no_such_word else ""
+        raise bad(status, self.name, name, f"is {shown(value)}, want {field.wanted}", code)
 
     def reject_results(self, error: BaseException, given: tuple[Any, ...], xp: Any) -> NoReturn:
         """Raises the error of a result that could not be made."""
@@ -321,7 +322,7 @@ def choose(name: str, field: str, words: Sequence[Any], word: Any) -> int:
     for number, one in enumerate(words):
         if one is not None and isinstance(word, type(one)) and not isinstance(word, bool) and bool(word == one):
             return number
-    raise bad(Status.VALUE, name, field, f"is {shown(word)}, want {_binding.listed(words)}")
+    raise bad(Status.VALUE, name, field, f"is {shown(word)}, want {_binding.listed(words)}", "BAD_OPTION")
 
 
 def place(values: Sequence[Any]) -> Framework:

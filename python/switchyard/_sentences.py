@@ -23,9 +23,20 @@ DEVICES = {
 }
 
 
-def bad(status: Status, name: str, field: str, text: str) -> Error:
-    """The exception for an invalid field of an operator; the caller raises it."""
-    return rejection(status, f"{name}: {field} {text}", Fault(f"BAD_{status.name}", field))
+# Codes that are not BAD_ and the name of the status.
+_CODES = {
+    Status.NULL: "NULL_POINTER",
+    Status.ALIAS: "ALIAS",
+    Status.INDEX: "INDEX_RANGE",
+    Status.STATE: "NONE",
+    Status.UNSUPPORTED: "UNSUPPORTED",
+}
+
+
+def bad(status: Status, name: str, field: str, text: str, code: str = "", position: int = -1) -> Error:
+    """The exception for an invalid field of an operator; the caller raises it. The code is the status's, or another one."""
+    fault = Fault(code or _CODES.get(status, f"BAD_{status.name}"), field, position=position)
+    return rejection(status, f"{name}: {field} {text}", fault)
 
 
 def sentence_of(name: str, device: int, error: BaseException) -> str:

@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import inspect
 import pickle
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -175,6 +176,10 @@ REJECTED: list[tuple[str, dict[str, Any], Status, str]] = [
 ]  # fmt: skip
 
 
+HEADER = Path(__file__).parents[2] / "include" / "switchyard.h"
+CODES = set(re.findall(r"\bSY_FAULT_(\w+)", HEADER.read_text(encoding="utf-8")))
+
+
 def parts(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,)
 
@@ -204,7 +209,11 @@ def test_rejection(name: str, corrupted: dict[str, Any], status: Status, sentenc
             function(**{**out, **wrong})
         assert str(caught.value) == f"{function.__name__}: {sentence}"
         assert caught.value.status is status
-        assert caught.value.fault.code != ""
+        assert caught.value.fault.code in CODES
+        row = re.search(r" for row (\d+)", sentence)
+        assert caught.value.fault.position == (int(row[1]) if row else -1)
+        of_words = status is Status.VALUE and re.search(r" is .*, want .* or (?!more)\S+$", sentence)
+        assert (caught.value.fault.code == "BAD_OPTION") == bool(of_words)
         assert caught.value.fault.argument in sentence
     assert all((array.view(np.uint8) == 0x5A).all() for array in kept)
     for field, value in wrong.items():

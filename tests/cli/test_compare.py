@@ -126,6 +126,8 @@ class Metrics(CompareTest):
     def test_bits(self):
         nans = [Tensor("F32", [2], struct.pack("<2I", a, 0)) for a in (0x7fc00000, 0xff800001)]
         self.assertTrue(self.one("bits", *nans)["pass"])
+        self.assertEqual(self.one("bits", *nans, "--nan-bits")["value"], 1)
+        self.assertTrue(self.one("bits", nans[0], nans[0], "--nan-bits")["pass"])
         self.assertEqual(self.one("bits", [0.0, 1], [-0.0, 1])["value"], 1)
         self.assertEqual(self.one("bits", [2**53], [2**53 + 1], dtype="I64")["value"], 1)
         self.assertTrue(self.one("bits", tensor("F8_E4M3", [0x7f]), tensor("F8_E4M3", [0xff]))["pass"])

@@ -215,7 +215,7 @@ class Batch:
         if (own := made["allow_bits"]) is not None:
             own = own.repeat_interleave(lengths, 0)
             allow_bits = own if allow_bits is None else own & allow_bits
-        given = {"cu_lens": cu_lens, "draft_token": draft_token}
+        given: dict[str, Any] = {"cu_lens": cu_lens, "draft_token": draft_token}
         drawn = {**made["draw"], **({"offset": self._offset()} if made["draw"] else {})}
         overrides = self._overrides(logits, {**given, "max_rows": rows})
         return sample_verify(

@@ -31,10 +31,9 @@ def draw(probs: Tensor, info: Any, positions: Tensor) -> Tensor:
         given["top_p"] = info.top_ps.reshape(-1)
     if info.need_min_p_sampling:
         given["min_p"] = info.min_ps.reshape(-1)
-    drawn = sample(
-        probs, seed=seed.to(torch.int64), offset=positions.to(torch.int64), probs_in=True, empty_token=0, **given
-    )
-    return drawn.token
+    given.update(seed=seed.to(torch.int64), offset=positions.to(torch.int64))
+    drawn: Tensor = sample(probs, probs_in=True, empty_token=0, **given).token
+    return drawn
 
 
 def register() -> None:

@@ -60,7 +60,8 @@ def experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top
         home = getattr(module, "_switchyard_home", None)
         trains = _torch.is_grad_enabled() and (top_k_weights.requires_grad or _trains(module, hidden_states))
         if home is not None and home.number >= 0 and not trains:
-            return _opaque(hidden_states, top_k_index, top_k_weights, home.number)
+            made: Tensor = _opaque(hidden_states, top_k_index, top_k_weights, home.number)
+            return made
     return _experts(module, hidden_states, top_k_index, top_k_weights)
 
 

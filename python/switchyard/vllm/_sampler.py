@@ -158,16 +158,15 @@ def _apply_grammar_bitmask(scheduler_output: Any, grammar_output: Any, input_bat
         _stock["apply_grammar_bitmask"](scheduler_output, grammar_output, input_batch, logits)
         return
     bits = bits if bits.flags.writeable else bits.copy()  # PyTorch has no tensors that only may be read
-    logits.switchyard_bits = torch.from_numpy(bits).to(logits.device)
+    vars(logits)["switchyard_bits"] = torch.from_numpy(bits).to(logits.device)
 
 
 def _mask(logits: Tensor) -> None:
     """The masks in the logits themselves, for vLLM's own methods."""
-    bits = getattr(logits, "switchyard_bits", None)
+    bits = vars(logits).pop("switchyard_bits", None)
     if bits is not None:
         flags = (bits[:, :, None] >> torch.arange(32, device=bits.device)) & 1
         logits.masked_fill_(flags.flatten(1)[:, : logits.shape[1]] == 0, -torch.inf)
-        del logits.switchyard_bits
 
 
 def _some(tensor: Tensor | None) -> Tensor:

@@ -540,7 +540,7 @@ def portability():
             shutil.copy("/usr/include/cmocka.h", stub)
             run(compiler, "-O1", "-D_POSIX_C_SOURCE=200809L", "-I", stub, "-c", "packaging/portability/cmocka.c", "-o", f"{stub}/cmocka.o")
             run("ar", "rcs", f"{stub}/libcmocka.a", f"{stub}/cmocka.o")
-            more = [f"-DCMOCKA_INCLUDE_DIR={stub}", f"-DCMOCKA_LIBRARY={stub}/libcmocka.a"]
+            more = [f"-DCMAKE_C_STANDARD_LIBRARIES={stub}/libcmocka.a", f"-DCMOCKA_INCLUDE_DIR={stub}", f"-DCMOCKA_LIBRARY={stub}/libcmocka.a"]
         build = build_cases(f"cases-{name}", f"-DCMAKE_C_COMPILER={compiler}", "-DSWITCHYARD_WERROR=ON", *options, *more)
         bits(build, "", *emulator)
         for path in examples:

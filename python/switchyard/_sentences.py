@@ -34,7 +34,7 @@ _CODES = {
 
 
 def bad(status: Status, name: str, field: str, text: str, code: str = "", position: int = -1) -> Error:
-    """The exception for an invalid field of an operator; the caller raises it. The code is the status's, or another one."""
+    """The exception for an invalid field of an operator; the caller raises it. The code is the status's, or `code`."""
     fault = Fault(code or _CODES.get(status, f"BAD_{status.name}"), field, position=position)
     return rejection(status, f"{name}: {field} {text}", fault)
 

@@ -541,7 +541,9 @@ def portability():
             run(compiler, "-O1", "-D_POSIX_C_SOURCE=200809L", "-I", stub, "-c", "packaging/portability/cmocka.c", "-o", f"{stub}/cmocka.o")
             run("ar", "rcs", f"{stub}/libcmocka.a", f"{stub}/cmocka.o")
             more = [f"-DCMAKE_C_STANDARD_LIBRARIES={stub}/libcmocka.a", f"-DCMOCKA_INCLUDE_DIR={stub}", f"-DCMOCKA_LIBRARY={stub}/libcmocka.a"]
-        build = build_cases(f"cases-{name}", f"-DCMAKE_C_COMPILER={compiler}", "-DSWITCHYARD_WERROR=ON", *options, *more)
+        # gcc 12 for RISC-V warns of a loop of 2^63 iterations, which no row has.
+        strict = f"-DSWITCHYARD_WERROR={'OFF' if name == 'riscv64' else 'ON'}"
+        build = build_cases(f"cases-{name}", f"-DCMAKE_C_COMPILER={compiler}", strict, *options, *more)
         bits(build, "", *emulator)
         for path in examples:
             run(*emulator, f"{build}/run_examples", path)

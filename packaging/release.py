@@ -12,6 +12,7 @@ import datetime
 import glob
 import gzip
 import hashlib
+import importlib.util
 import json
 import os
 import platform
@@ -377,6 +378,25 @@ def wheel_other():
     return f"{os.path.basename(path)}, {size(path)}; under qemu: README, worked examples, recorded bits; {text}"
 
 
+def transformers():
+    """Tests with the newest transformers; `make test-all` has the version of pyproject.toml."""
+    torch = os.environ.get("SWITCHYARD_TORCH", "" if HERE == "x86_64" else "torch").replace("none", "")
+    if not torch and importlib.util.find_spec("torch") is None:
+        raise Skipped("needs PyTorch, whose builds for x86_64 require CUDA packages, gigabytes; SWITCHYARD_TORCH=torch installs them")
+    if not glob.glob(f"{DIST}/switchyard_ops-{version()}-*{HERE}.whl"):
+        wheel()
+    site = fresh("transformers")
+    run(sys.executable, "-m", "venv", "--system-site-packages", site)
+    pip = (f"{site}/bin/python", "-m", "pip", "install", "-q", "--upgrade")
+    run(*pip, "pytest>=8", *torch.split(), *glob.glob(f"{DIST}/switchyard_ops-{version()}-*{HERE}.whl"))
+    run(*pip, "transformers")
+    found = run(f"{site}/bin/python", "-c", "import torch, transformers as t; print(f'{t.__version__}, PyTorch {torch.__version__}')", cwd="/")
+    told = run(f"{site}/bin/python", "-m", "pytest", "-p", "no:cacheprovider", "python/tests/test_transformers.py")
+    passed = re.search(r"(\d+) passed", told)
+    want(bool(passed), True, "tests that run")
+    return f"transformers {found.strip()}: {passed[0]}"
+
+
 def wheel_cuda():
     """libswitchyard_cuda alone. SWITCHYARD_CUDA_ARCHITECTURES=90-real makes a trial in a quarter of the time."""
     nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
@@ -611,7 +631,7 @@ def upgrade():
 
 
 STAGES = {"dist": dist, "wheel": wheel, "debian": debian, "bare": bare, "upgrade": upgrade, "conan": conan, "wheel-other": wheel_other,
-          "portability": portability, "wheel-cuda": wheel_cuda}
+          "portability": portability, "transformers": transformers, "wheel-cuda": wheel_cuda}
 
 
 def main(names):

@@ -1,6 +1,7 @@
 """Switchyard's operators in Hugging Face transformers: an implementation of experts, and sampling for generate.
 
-Importing this module registers the experts: ``model.set_experts_implementation("switchyard")``.
+Importing this module registers the experts: ``model.set_experts_implementation("switchyard")``, with the bits of
+"eager", or ``"switchyard_fast"``, with grouped matrix products.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from ._numbers import low_bits
 from ._sentences import bad, shown
 from .errors import Status
 
-__all__ = ["Sampler", "experts_forward", "generate"]
+__all__ = ["Sampler", "experts_forward", "fast_experts_forward", "generate"]
 
 
 def experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -56,13 +57,37 @@ def experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top
     Returns:
         [T, H], of the type of ``hidden_states``.
     """
+    return _forward(module, hidden_states, top_k_index, top_k_weights, fast=False)
+
+
+def fast_experts_forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    """Run the experts of a layer with one grouped matrix product for all of them, in the place of one for each.
+
+    ``model.set_experts_implementation("switchyard_fast")`` makes a model call it. Rows are moved and summed as by
+    :func:`experts_forward`, but products and so the bits are those of ``torch.nn.functional.grouped_mm``. Where PyTorch
+    has none for a layer (before 2.10, GPUs before Ampere, rows that are no multiple of 16 bytes), it is
+    :func:`experts_forward`.
+
+    Args:
+        module: as in experts_forward, and so are ``hidden_states``, ``top_k_index`` and ``top_k_weights``.
+        hidden_states: [T, H].
+        top_k_index: [T, K].
+        top_k_weights: [T, K].
+
+    Returns:
+        [T, H], of the type of ``hidden_states``.
+    """
+    return _forward(module, hidden_states, top_k_index, top_k_weights, fast=True)
+
+
+def _forward(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor, fast: bool) -> Tensor:
     if _torch.compiler.is_compiling():
         home = getattr(module, "_switchyard_home", None)
         trains = _torch.is_grad_enabled() and (top_k_weights.requires_grad or _trains(module, hidden_states))
         if home is not None and home.number >= 0 and not trains:
-            made: Tensor = _opaque(hidden_states, top_k_index, top_k_weights, home.number)
+            made: Tensor = _opaque(hidden_states, top_k_index, top_k_weights, home.number, fast)
             return made
-    return _experts(module, hidden_states, top_k_index, top_k_weights)
+    return (_fast if fast else _experts)(module, hidden_states, top_k_index, top_k_weights)
 
 
 class _Home:
@@ -84,14 +109,14 @@ class _Home:
 
 
 @_torch.library.custom_op("switchyard::experts", mutates_args=())  # type: ignore[untyped-decorator,unused-ignore]
-def _opaque(hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor, number: int) -> Tensor:
+def _opaque(hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor, number: int, fast: bool) -> Tensor:
     """The experts in a compiled graph: one operator, whose reads of numbers of rows are no break of the graph."""
     with _torch.no_grad():
-        return _experts(_Home.modules[number], hidden_states, top_k_index, top_k_weights)
+        return (_fast if fast else _experts)(_Home.modules[number], hidden_states, top_k_index, top_k_weights)
 
 
 @_opaque.register_fake  # type: ignore[untyped-decorator,unused-ignore]
-def _like(hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor, number: int) -> Tensor:
+def _like(hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor, number: int, fast: bool) -> Tensor:
     return hidden_states.new_empty(hidden_states.shape)
 
 
@@ -157,7 +182,7 @@ def _trains(module: Any, hidden_states: Tensor) -> bool:
 
 def _run(module: Any, rows: Tensor, counts: list[int], weights: Tensor | None) -> Tensor:
     """The rows that the experts make, in the order of theirs; times their weights if these are given."""
-    names = ("gate_up_proj" if module.has_gate else "up_proj", "down_proj")
+    names = _names(module)
     into, out = (_of_each(getattr(module, name)) for name in names)
     bias_in, bias_out = ([None] * len(into) for _ in names)
     if module.has_bias:
@@ -182,6 +207,10 @@ def _run(module: Any, rows: Tensor, counts: list[int], weights: Tensor | None) -
     return _torch.cat(made)
 
 
+def _names(module: Any) -> tuple[str, str]:
+    return "gate_up_proj" if module.has_gate else "up_proj", "down_proj"
+
+
 def _of_each(parameter: Tensor) -> Any:
     """The parameter of each expert: indexed one by one, or with one gradient for all of them."""
     return parameter.unbind(0) if parameter.requires_grad and _torch.is_grad_enabled() else parameter
@@ -191,6 +220,46 @@ def _linear(rows: Tensor, weight: Tensor, bias: Tensor | None, is_transposed: bo
     if not is_transposed:
         return _torch.nn.functional.linear(rows, weight, bias)
     return rows @ weight if bias is None else rows @ weight + bias
+
+
+def _fast(module: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    into, out = (getattr(module, name) for name in _names(module))
+    if not top_k_index.numel() or not _has_product(module, hidden_states, into, out):
+        return _experts(module, hidden_states, top_k_index, top_k_weights)
+    ids = top_k_index.clamp(max=module.num_experts)
+    given = _sy.moe_permute_ids(hidden_states, ids, num_experts=module.num_experts, allow_missing=True)
+    offsets: Any = given.expert_offsets
+    ends = offsets[1:].to(_torch.int32)
+    bias_in = bias_out = None
+    if module.has_bias:
+        expert = _torch.searchsorted(ends, _torch.arange(ids.numel(), device=ids.device), right=True)
+        # Rows of no expert have a row of zeros: their gradients are not numbers, and must reach no bias.
+        tables = (_torch.nn.functional.pad(getattr(module, f"{name}_bias"), (0, 0, 0, 1)) for name in _names(module))
+        bias_in, bias_out = (table[expert] for table in tables)
+    inner = _product(given.permuted_tokens, into, bias_in, ends, module.is_transposed)
+    inner = module._apply_gate(inner) if module.has_gate else module.act_fn(inner)
+    outer = _product(inner, out, bias_out, ends, module.is_transposed)
+    return _sy.moe_unpermute_ids(outer, given.sorted_indices, top_k_weights).to(hidden_states.dtype)
+
+
+def _has_product(module: Any, hidden_states: Tensor, into: Tensor, out: Tensor) -> bool:
+    """Whether PyTorch's grouped product takes these experts, and all their rows can be one tensor."""
+    if not hasattr(_torch.nn.functional, "grouped_mm") or getattr(module, "has_post_expert_norm", False):
+        return False
+    if into.device.type == "cuda" and _torch.cuda.get_device_capability(into.device) < (8, 0):
+        return False
+    if _torch.compiler.is_compiling():
+        if into.dtype != _torch.bfloat16:  # the only type that it is traced with
+            return False
+    elif _torch.__version__ < "2.11" and (into.data_ptr() | out.data_ptr()) % 16:  # in a file mapped to memory
+        return False
+    same = hidden_states.dtype == into.dtype == out.dtype
+    return same and all(size * into.element_size() % 16 == 0 for size in (*into.shape[1:], *out.shape[1:]))
+
+
+def _product(rows: Tensor, weight: Tensor, bias: Tensor | None, ends: Tensor, is_transposed: bool) -> Tensor:
+    made: Tensor = _torch.nn.functional.grouped_mm(rows, weight if is_transposed else weight.mT, offs=ends)
+    return made if bias is None else made + bias
 
 
 # The stages of transformers' list that sample replaces, and those that it has no equivalent of.
@@ -341,7 +410,7 @@ def _set_experts(stock: Any) -> Any:
     @functools.wraps(stock)
     def set_experts_implementation(self: Any, experts_implementation: str | dict[str, str]) -> None:
         stock(self, experts_implementation)
-        used = [m for m in self.modules() if _is_experts(m) and m.config._experts_implementation == "switchyard"]
+        used = [m for m in self.modules() if _is_experts(m) and m.config._experts_implementation in _NAMES]
         for module in used:
             module._switchyard_home = _Home(module)
         if "switchyard" in str(experts_implementation) and not used:
@@ -355,6 +424,8 @@ def _is_experts(module: Any) -> bool:
     return hasattr(module, "is_transposed") and hasattr(module, "has_gate")  # by use_experts_implementation
 
 
-ExpertsInterface.register("switchyard", experts_forward)
+_NAMES = ("switchyard", "switchyard_fast")
+for _name, _function in zip(_NAMES, (experts_forward, fast_experts_forward), strict=True):
+    ExpertsInterface.register(_name, _function)
 _model = _transformers.PreTrainedModel
 _model.set_experts_implementation = _set_experts(_model.set_experts_implementation)

@@ -90,13 +90,53 @@ def test_the_bits_of_eager(kind: str) -> None:
     assert not torch.equal(theirs[0], passes(model, "grouped_mm")[0])  # the bits do depend on the order of operations
 
 
-@pytest.mark.parametrize("kind", ["Olmoe", "Mixtral", "Qwen3Moe", "GptOss"])
-def test_a_whole_model_compiles(kind: str) -> None:
-    """In one graph, with the bits of the experts that are not compiled; of a copy the experts are its own."""
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_fast_experts_are_near_the_eager_ones(kind: str) -> None:
     model = model_of(kind)
+    theirs, found = passes(model, "eager"), passes(model, "switchyard_fast")
+    assert len(theirs) == len(found) > 20
+    for a, b in zip(theirs, found, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5 * float(a.detach().abs().max()))
+
+
+@pytest.mark.parametrize("size", [24, 21])  # rows of 84 bytes have no grouped product: they have the bits of eager
+def test_fast_experts_use_one_product_for_all(size: int) -> None:
+    config = transformers.OlmoeConfig(**{**COMMON, "intermediate_size": size}, num_experts=8)
+    model = transformers.OlmoeForCausalLM(config).requires_grad_(False)
+    with torch.profiler.profile() as made:
+        model.set_experts_implementation("switchyard_fast")
+        found = model(PROMPTS).logits
+    products = sum(event.name == "aten::_grouped_mm" for event in made.events())
+    if not hasattr(torch.nn.functional, "grouped_mm"):
+        size = 21
+    assert products == (2 * config.num_hidden_layers if size == 24 else 0)
     model.set_experts_implementation("switchyard")
+    assert size == 24 or torch.equal(bits(found), bits(model(PROMPTS).logits))
+
+
+def test_fast_experts_train_in_one_graph() -> None:
+    if not hasattr(torch.nn.functional, "grouped_mm"):
+        pytest.skip("PyTorch has no grouped_mm")
+    model = model_of("Olmoe").bfloat16()
+    model.set_experts_implementation("switchyard_fast")
+    gradients = []
+    for each in (model, torch.compile(model, fullgraph=True, backend="eager")):
+        model.zero_grad()
+        each(PROMPTS, labels=PROMPTS, use_cache=False).loss.backward()
+        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(b, a, rtol=0.05, atol=0.02 * float(a.detach().abs().max()))
+
+
+@pytest.mark.parametrize("name", ["switchyard", "switchyard_fast"])
+@pytest.mark.parametrize("kind", ["Olmoe", "Mixtral", "Qwen3Moe", "GptOss"])
+def test_a_whole_model_compiles(kind: str, name: str) -> None:
+    """In one graph, with the bits of the experts that are not compiled; of a copy the experts are its own."""
+    torch.compiler.reset()  # each model has a graph of its own, and one class at most eight
+    model = model_of(kind)
+    model.set_experts_implementation(name)
     other = copy.deepcopy(model)
-    other.set_experts_implementation("switchyard")
+    other.set_experts_implementation(name)
     for parameter in other.parameters():
         parameter.data.mul_(0.9)
     with torch.no_grad():
@@ -135,6 +175,26 @@ def test_choices_without_an_expert() -> None:
             made.append([out, hidden.grad, weights.grad])
         assert all(a is b is None or torch.equal(bits(a), bits(b)) for a, b in zip(*made, strict=True))
     assert layer(hidden[:0], ids[:0], weights[:0]).shape == (0, 32)
+
+
+@pytest.mark.parametrize("kind", ["Olmoe", "GptOss"])
+def test_fast_choices_without_an_expert(kind: str) -> None:
+    """Rows of no expert are not written by the product: no number of theirs is in a result or a gradient."""
+    layer = model_of(kind).model.layers[0].mlp.experts
+    hidden = torch.randn(6, 32, requires_grad=True)
+    ids = torch.tensor([[8, 1], [2, 8], [9, 8], [7, 1], [1, 2], [2, 7]])
+    weights = torch.rand(6, 2, requires_grad=True)
+    made = []
+    for run in (ours.experts_forward, ours.fast_experts_forward):
+        layer.zero_grad()
+        hidden.grad = weights.grad = None
+        torch.full((64, 96), torch.nan)  # what is freed here may be the rows that are not written
+        out = run(layer, hidden, ids, weights)
+        (out * out).sum().backward()
+        made.append([out, hidden.grad, weights.grad, *(parameter.grad for parameter in layer.parameters())])
+    assert len(made[0]) > 4
+    for a, b in zip(*made, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5 * float(a.detach().abs().max()))
 
 
 def test_half_precision_rounds_once() -> None:

@@ -380,7 +380,9 @@ def wheel_other():
 
 def transformers():
     """Tests with the newest transformers; `make test-all` has the version of pyproject.toml."""
-    torch = os.environ.get("SWITCHYARD_TORCH", "" if HERE == "x86_64" else "torch").replace("none", "")
+    torch = os.environ.get("SWITCHYARD_TORCH", "none" if HERE == "x86_64" else "torch").split()
+    if torch == ["none"]:
+        torch = []
     if not torch and importlib.util.find_spec("torch") is None:
         raise Skipped("needs PyTorch, whose builds for x86_64 require CUDA packages, gigabytes; SWITCHYARD_TORCH=torch installs them")
     if not glob.glob(f"{DIST}/switchyard_ops-{version()}-*{HERE}.whl"):
@@ -388,7 +390,7 @@ def transformers():
     site = fresh("transformers")
     run(sys.executable, "-m", "venv", "--system-site-packages", site)
     pip = (f"{site}/bin/python", "-m", "pip", "install", "-q", "--upgrade")
-    run(*pip, "pytest>=8", *torch.split(), *glob.glob(f"{DIST}/switchyard_ops-{version()}-*{HERE}.whl"))
+    run(*pip, "pytest>=8", *torch, *glob.glob(f"{DIST}/switchyard_ops-{version()}-*{HERE}.whl"))
     run(*pip, "transformers")
     found = run(f"{site}/bin/python", "-c", "import torch, transformers as t; print(f'{t.__version__}, PyTorch {torch.__version__}')", cwd="/")
     told = run(f"{site}/bin/python", "-m", "pytest", "-p", "no:cacheprovider", "python/tests/test_transformers.py")

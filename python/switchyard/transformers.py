@@ -415,7 +415,7 @@ def _set_experts(stock: Any) -> Any:
             module._switchyard_home = _Home(module)
         if "switchyard" in str(experts_implementation) and not used:
             text = f"{type(self).__name__} has no experts that use the interface of transformers"
-            warnings.warn(f'{text}: "switchyard" changes nothing', UserWarning, stacklevel=2)
+            warnings.warn(f"{text}: {experts_implementation!r} changes nothing", UserWarning, stacklevel=2)
 
     return set_experts_implementation
 

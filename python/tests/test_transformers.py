@@ -151,7 +151,7 @@ def test_a_whole_model_compiles(kind: str, name: str) -> None:
 
 def test_a_model_without_the_interface() -> None:
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**COMMON))
-    with pytest.warns(UserWarning, match=r'^LlamaForCausalLM has no experts .* "switchyard" changes nothing$'):
+    with pytest.warns(UserWarning, match=r"^LlamaForCausalLM has no experts .* 'switchyard' changes nothing$"):
         model.set_experts_implementation("switchyard")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

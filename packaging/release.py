@@ -129,6 +129,14 @@ def venv():
         write(os.path.join(VENV, "done"), "")
 
 
+def mirror():
+    """Where this machine gets Debian from."""
+    places = run("apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages", "Origin: Debian", "Label: Debian")
+    if not places.strip():
+        raise Skipped("apt has no list of Debian's archive here: apt-get update")
+    return places.split()[0]
+
+
 def system(name, suite, arch, *packages, variant="extract"):
     """A folder with packages of Debian, made once. Links inside it are relative, so that compilers can use it from here."""
     folder = os.path.join(WORK, "systems", f"{name}-{arch}")
@@ -136,7 +144,10 @@ def system(name, suite, arch, *packages, variant="extract"):
         need("mmdebstrap")
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(os.path.dirname(folder), exist_ok=True)
-        run("mmdebstrap", f"--variant={variant}", f"--architectures={DEBIAN[arch]}", f"--include={','.join(packages)}", suite, folder)
+        # What is only linked with comes from the archive alone: that of security updates no longer has all of an old release.
+        sources = [f"deb {mirror()} {suite} main"] if suite == OLD else []
+        run("mmdebstrap", f"--variant={variant}", f"--architectures={DEBIAN[arch]}", f"--include={','.join(packages)}", suite, folder,
+            *sources)
         for place, folders, files in os.walk(folder) if variant == "extract" else ():
             for path in (os.path.join(place, entry) for entry in folders + files):
                 if os.path.islink(path) and os.readlink(path).startswith("/"):

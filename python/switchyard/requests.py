@@ -209,7 +209,11 @@ class Batch:
     def verify(
         self, logits: Tensor, cu_lens: Tensor, draft_token: Tensor, rows: int, allow_bits: Tensor | None = None
     ) -> SampleVerify[Tensor]:
-        """Verify drafts as :func:`switchyard.sample_verify` does, at most ``rows`` rows of logits for a request."""
+        """Verify drafts as :func:`switchyard.sample_verify` does, at most ``rows`` rows of logits for a request.
+
+        Its stages are in the library's own order, also in a batch of the order "vllm": there a request with min-p and
+        top-p, or with a penalty and a bias on the same token, may get other tokens than from :meth:`sample`.
+        """
         made = self._static()
         lengths = cu_lens.diff()
         if (own := made["allow_bits"]) is not None:

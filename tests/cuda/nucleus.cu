@@ -1,7 +1,8 @@
 /*
- * The rough weights of src/cuda/sample/sample_nucleus.cuh, on the device the program was compiled for, emulated or not: the
- * polynomial against integers, sums of tiles against their weights and the bound that docs/design.md proves, and which rows
- * are decided by them. On a GPU every argument of the polynomial is tried.
+ * The rough weights of src/cuda/sample/sample_nucleus.cuh, on the device the program was compiled for,
+ * emulated or not: the polynomial against integers, sums of tiles against their weights and the bound that
+ * docs/design.md proves, and which rows are decided by them. On a GPU every argument of the polynomial is
+ * tried.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -89,8 +90,8 @@ static struct roots find_roots()
     return r;
 }
 
-/* The largest error of 2^a in units of 2^-24 of it, times 2^20, for floats whose bits are first + i * step; all of one sign, from
-   2^-40 up in magnitude, and 2^a normal. */
+/* The largest error of 2^a in units of 2^-24 of it, times 2^20, for floats whose bits are first + i * step;
+   all of one sign, from 2^-40 up in magnitude, and 2^a normal. */
 static __global__ void try_powers(const struct roots roots, u32 first, u64 n, u32 step, u64 *worst)
 {
     u64 most = 0;
@@ -399,8 +400,8 @@ static void peaked_rows_are_decided(void **)
     assert_true(decided >= n - 2);
 }
 
-/* A share at which the nucleus ends exactly, within what f32 can say: the bounds must not decide it wrongly, and mostly
-   not at all. */
+/* A share at which the nucleus ends exactly, within what f32 can say: the bounds must not decide it wrongly,
+   and mostly not at all. */
 static void ends_of_nuclei_are_left_to_others(void **)
 {
     const int n = 24;

@@ -72,7 +72,7 @@ OWNERS = {
     "Python.h": ["python/binding/"],  # its stable ABI alone, see docs/design.md
 }
 
-LONGEST_FILE = 800
+LONGEST_FILE, LONGEST_LINE = 800, 110
 # Of CUDA code, which clang-tidy does not read. Up to LONGEST_KERNEL with a reason: NOLINT(readability-function-size): why.
 LONGEST_FUNCTION, LONGEST_KERNEL = 60, 80
 LONG_NOW = {  # to be cut: most lines of a function in these files
@@ -220,6 +220,13 @@ class Structure(unittest.TestCase):
             lines = len(lines_of(path))
             if lines > LONGEST.get(path, LONGEST_FILE):
                 faults.append(f"{path}: {lines} lines, at most {LONGEST.get(path, LONGEST_FILE)}")
+        self.assertEqual(faults, [], "\n" + "\n".join(faults))
+
+    def test_no_line_on_a_device_is_too_long(self):
+        """Comments too, which clang-format leaves alone."""
+        paths = list(sources((".cu", ".cuh")))
+        self.assertGreater(len(paths), 100)
+        faults = [f"{path}:{number}" for path in paths for number, line in enumerate(lines_of(path), 1) if len(line) > LONGEST_LINE + 1]
         self.assertEqual(faults, [], "\n" + "\n".join(faults))
 
     def test_no_function_on_a_device_is_too_long(self):

@@ -1,8 +1,8 @@
 /*
- * Rows of q8_0, q4_0 and nvfp4, a warp for each: blocks of 32 numbers with an f16 scale before their codes, and of 16
- * numbers with an e4m3 scale elsewhere. A lane packs sixteen numbers and unpacks eight, or sixteen of q4_0, whose bytes
- * have a number of each half of a block. The bits are those of src/plan/kv_math.h; rows with NaN or infinities, and
- * places that are not aligned, take the general way of codes.cuh.
+ * Rows of q8_0, q4_0 and nvfp4, a warp for each: blocks of 32 numbers with an f16 scale before their codes,
+ * and of 16 numbers with an e4m3 scale elsewhere. A lane packs sixteen numbers and unpacks eight, or sixteen
+ * of q4_0, whose bytes have a number of each half of a block. The bits are those of src/plan/kv_math.h; rows
+ * with NaN or infinities, and places that are not aligned, take the general way of codes.cuh.
  */
 #pragma once
 
@@ -20,7 +20,8 @@ enum {
 
 enum { SYC_UNIT_THREADS = 256 };
 
-/* Threads of a block where a warp takes so many rows at a time: few where rows are few, for more processors. */
+/* Threads of a block where a warp takes so many rows at a time: few where rows are few, for more
+   processors. */
 static inline int syc_unit_threads(const syc_call *call, int64_t n, int rows)
 {
     return n < (int64_t)16 * rows * call->device->processors ? 64 : (int)SYC_UNIT_THREADS;
@@ -91,9 +92,9 @@ template <sy_type T, syc_block_format F> struct syc_block_numbers {
 };
 
 /*
- * Four codes of int8 of products y = x * factor that are at most 127, rounded half away from zero. The first product is
- * the number next to y towards zero. The second, not rounded, is above y by less than the distance to the number after
- * it: past the middle where y is in the middle of two integers, not where y is below it.
+ * Four codes of int8 of products y = x * factor that are at most 127, rounded half away from zero. The first
+ * product is the number next to y towards zero. The second, not rounded, is above y by less than the distance
+ * to the number after it: past the middle where y is in the middle of two integers, not where y is below it.
  */
 static __device__ __forceinline__ u32 syc_pack_away(const float *x, float factor)
 {
@@ -106,11 +107,11 @@ static __device__ __forceinline__ u32 syc_pack_away(const float *x, float factor
 }
 
 /*
- * A factor for syc_pack_near with the codes of x * factor, rounded half away from zero, of bf16 numbers. Quotients by
- * largest / 127 that are in the middle of two integers are half of the largest, whose product decides, and those where
- * largest / 127 is a power of two: then the products are exact, that of half the largest is in the middle, and a larger
- * factor rounds all of them away. Others are 2^-16 of themselves away from it, and four units of the factor's last
- * place are at most 2^-21.
+ * A factor for syc_pack_near with the codes of x * factor, rounded half away from zero, of bf16 numbers.
+ * Quotients by largest / 127 that are in the middle of two integers are half of the largest, whose product
+ * decides, and those where largest / 127 is a power of two: then the products are exact, that of half the
+ * largest is in the middle, and a larger factor rounds all of them away. Others are 2^-16 of themselves away
+ * from it, and four units of the factor's last place are at most 2^-21.
  */
 static __device__ __forceinline__ float syc_near_factor(float largest, float factor)
 {
@@ -140,8 +141,8 @@ static __device__ __forceinline__ u32 syc_pack_nibbles(const float *low, const f
 }
 
 /*
- * Two lanes have a block of each of two units. The lane of an even number gets the larger of both lanes of the first,
- * the other lane of the second unit.
+ * Two lanes have a block of each of two units. The lane of an even number gets the larger of both lanes of
+ * the first, the other lane of the second unit.
  */
 static __device__ __forceinline__ u32 syc_larger_of_two(const u32 (&most)[SYC_PACK_AHEAD])
 {
@@ -150,9 +151,9 @@ static __device__ __forceinline__ u32 syc_larger_of_two(const u32 (&most)[SYC_PA
 }
 
 /*
- * The first number of the largest magnitude of a unit, as bits of which those of numbers nearer to the beginning of the
- * block of two lanes are larger: of 16 bits, the magnitude from bit 17 on; then the place; the sign at bit 0. Of f32
- * `most` is the magnitude; 0: none has it.
+ * The first number of the largest magnitude of a unit, as bits of which those of numbers nearer to the
+ * beginning of the block of two lanes are larger: of 16 bits, the magnitude from bit 17 on; then the place;
+ * the sign at bit 0. Of f32 `most` is the magnitude; 0: none has it.
  */
 template <sy_type T>
 static __device__ __forceinline__ u32 syc_first_largest(const syc_sixteen<T> &numbers, u32 most)
@@ -185,8 +186,8 @@ static __device__ __forceinline__ u32 syc_first_largest(const syc_sixteen<T> &nu
            odd * (2 * 8 * 0x0101);
 }
 
-/* The number of the largest magnitude of a block, the first of several, for the lane that syc_larger_of_two gives
-   it. */
+/* The number of the largest magnitude of a block, the first of several, for the lane that syc_larger_of_two
+   gives it. */
 template <sy_type T, syc_block_format F>
 static __device__ __forceinline__ u32 syc_largest_signed(const syc_block_numbers<T, F> &held)
 {
@@ -219,8 +220,8 @@ struct syc_block_scale {
 };
 
 /*
- * Two blocks of four lanes are an odd number of words, made in shared memory: the codes of the first two lanes follow
- * two bytes, those of the others begin with a word.
+ * Two blocks of four lanes are an odd number of words, made in shared memory: the codes of the first two
+ * lanes follow two bytes, those of the others begin with a word.
  */
 template <sy_type T, syc_block_format F>
 static __device__ __forceinline__ void syc_pack_inline_unit(const syc_sixteen<T> &numbers,
@@ -287,8 +288,8 @@ static __device__ __forceinline__ void syc_store_chunk(u8 *to, const u32 *chunk,
         ((u16 *)to)[k] = ((const u16 *)chunk)[k];
 }
 
-/* The code of e2m1 of a magnitude, plus the bits of 2^23: its integer in the steps of each exponent, of which the
-   least is right. */
+/* The code of e2m1 of a magnitude, plus the bits of 2^23: its integer in the steps of each exponent, of which
+   the least is right. */
 static __device__ __forceinline__ u32 syc_e2m1_bits(float y)
 {
     const float most = fminf(y, 6.0f);
@@ -348,8 +349,8 @@ static __device__ __forceinline__ u32 syc_fp4_offset(const syi_kv_codec &c, cons
 /* Of a multiprocessor at a time. */
 #define SYC_BLOCKS_OF(T) ((T) == SY_TYPE_F32 ? 2 : 3)
 
-/* Rows for each warp, one after the other; numbers of the next are loaded where those of one are packed, and the one
-   after it goes to the second cache. Each lane looks up where one of 32 rows goes. */
+/* Rows for each warp, one after the other; numbers of the next are loaded where those of one are packed, and
+   the one after it goes to the second cache. Each lane looks up where one of 32 rows goes. */
 template <sy_type T, syc_block_format F>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_BLOCKS_OF(T))
     syc_pack_blocks(const __grid_constant__ syc_packed_rows rows, const __grid_constant__ syc_divisor heads,
@@ -448,7 +449,8 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_BLOCKS_OF(T))
 
 /* ---- Unpacking ---- */
 
-/* What a lane has loaded of a packed row: codes of eight numbers, of q4_0 sixteen, of unit v, and the scale. */
+/* What a lane has loaded of a packed row: codes of eight numbers, of q4_0 sixteen, of unit v, and the
+   scale. */
 template <sy_type T, syc_block_format F> struct syc_block_unit {
     /* units of a group; of a lane: 1,024 numbers for a warp */
     enum { PER_GROUP = F == SYC_Q8_0 ? 4 : 2, AHEAD = F == SYC_Q4_0 ? 2 : 4 };
@@ -528,8 +530,8 @@ template <sy_type T, syc_block_format F> struct syc_block_unit {
 
 enum { SYC_UNPACK_BLOCKS = 4 }; /* of a multiprocessor at a time */
 
-/* Rows for each warp, as syc_pack_blocks. The next loads are all before the first store: a unit whose loads were
-   waited for after others had begun would wait for these too. */
+/* Rows for each warp, as syc_pack_blocks. The next loads are all before the first store: a unit whose loads
+   were waited for after others had begun would wait for these too. */
 template <sy_type T, syc_block_format F>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_UNPACK_BLOCKS)
     syc_unpack_blocks(const __grid_constant__ syc_packed_rows rows, const __grid_constant__ syc_divisor heads,

@@ -1,12 +1,12 @@
 /*
- * Sums of rows that are codes. A block owns a part of the rows, the same for all of its sums; it lists the rows of many
- * sums in shared memory, one after the other, and each thread adds sixteen numbers of one while those of the next are
- * copied to its places there, in the order of the rows, from +0 on. Rows that are not aligned are added a number at a
- * time.
+ * Sums of rows that are codes. A block owns a part of the rows, the same for all of its sums; it lists the
+ * rows of many sums in shared memory, one after the other, and each thread adds sixteen numbers of one while
+ * those of the next are copied to its places there, in the order of the rows, from +0 on. Rows that are not
+ * aligned are added a number at a time.
  *
- * Sums is a struct with `u8 *to(int64_t item)`, NULL where nothing is written, `int64_t n_rows(int64_t item)`, and
- * `row_at(int64_t item, int64_t k)`: a row of the plan's tensors, struct syc_coded_row, or of any, struct
- * syc_coded_place. All of them run after the kernels before.
+ * Sums is a struct with `u8 *to(int64_t item)`, NULL where nothing is written, `int64_t n_rows(int64_t
+ * item)`, and `row_at(int64_t item, int64_t k)`: a row of the plan's tensors, struct syc_coded_row, or of
+ * any, struct syc_coded_place. All of them run after the kernels before.
  */
 #pragma once
 
@@ -50,7 +50,8 @@ static __device__ __forceinline__ syc_coded_place syc_coded_place_of(const syi_r
 
 /* ---- To shared memory, asynchronously ---- */
 
-/* 4 or 16 bytes, aligned to as many, for the thread that copies them; copies make groups, which end in order. */
+/* 4 or 16 bytes, aligned to as many, for the thread that copies them; copies make groups, which end in
+   order. */
 template <typename V> static __device__ __forceinline__ void syc_copy(V *to, const void *from)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
@@ -121,20 +122,22 @@ static __device__ __forceinline__ void syc_widen_codes(syi_code code, const uint
 #endif
 }
 
-/* Whether e8m0 scales are copied four together, which are of one row; rows of all plans are aligned to 4 bytes then. */
+/* Whether e8m0 scales are copied four together, which are of one row; rows of all plans are aligned to 4
+   bytes then. */
 static __device__ __forceinline__ bool syc_has_words(const syi_row_codes_plan &p)
 {
     return p.scale_bytes % 4 == 0;
 }
 
-/* Rows on their way to a thread: their sixteen codes, and the scale as it is stored, or with words four e8m0 scales. */
+/* Rows on their way to a thread: their sixteen codes, and the scale as it is stored, or with words four e8m0
+   scales. */
 struct syc_coded_ring {
     uint4 codes[SYC_CODED_SUM_AHEAD][SYC_CODED_SUM_THREADS];
     u32 scale[SYC_CODED_SUM_AHEAD][SYC_CODED_SUM_THREADS];
 };
 
-/* Codes next to each other from number `at` on, the sum of which is of type T. WIDE: sixteen, aligned to as many
-   bytes. Else one. */
+/* Codes next to each other from number `at` on, the sum of which is of type T. WIDE: sixteen, aligned to as
+   many bytes. Else one. */
 template <sy_type T, bool WIDE> struct syc_coded_numbers {
     enum { N = WIDE ? SYC_PACK_UNIT : 1 };
 
@@ -195,7 +198,8 @@ struct syc_coded_entry {
     u8 *to;
 };
 
-/* The sums of a block. n_parts: of a sum, each of a number for each thread, and of the blocks, which are a multiple. */
+/* The sums of a block. n_parts: of a sum, each of a number for each thread, and of the blocks, which are a
+   multiple. */
 template <sy_type T, bool WIDE, class Sums>
 static __device__ __forceinline__ void syc_sum_coded_parts(const syi_row_codes_plan &p, const Sums &sums,
                                                            int64_t n_items, u32 n_parts)
@@ -314,8 +318,8 @@ static void syc_launch_coded_sums(syc_call *call, const syi_row_codes_plan *p, c
                sums, n_items, shape.n_parts, call->gate);
 }
 
-/* Whether sixteen numbers are loaded and stored at a time. The bits are those of addresses and distances of all
-   rows, `out` of the sums. */
+/* Whether sixteen numbers are loaded and stored at a time. The bits are those of addresses and distances of
+   all rows, `out` of the sums. */
 static inline bool syc_sums_sixteens(const syi_row_codes_plan *p, u64 codes, u64 scales, u64 out)
 {
     return p->group % SYC_PACK_UNIT == 0 && out % 16 == 0 && codes % SYC_PACK_UNIT == 0 &&

@@ -145,11 +145,11 @@ static __device__ __forceinline__ syc_eight<T> syc_unpack_unit(syi_code code, ui
 /* ---- Packing ---- */
 
 /*
- * x / w for a scale w that was made for a group with x, between 2^-40 and 2^40; r is 1 / w, rounded. The first
- * correction leaves an error below one unit of the last place, then the remainder is exact, and the second gives the
- * quotient as division rounds it; for the 8 bits of a bf16 the first one does: all 2^7 significands of x and 2^23 of w
- * were compared. Zeros keep their signs. Where the remainder could underflow, x is below 2^-70, and any small number is
- * right: its code is zero.
+ * x / w for a scale w that was made for a group with x, between 2^-40 and 2^40; r is 1 / w, rounded. The
+ * first correction leaves an error below one unit of the last place, then the remainder is exact, and the
+ * second gives the quotient as division rounds it; for the 8 bits of a bf16 the first one does: all 2^7
+ * significands of x and 2^23 of w were compared. Zeros keep their signs. Where the remainder could underflow,
+ * x is below 2^-70, and any small number is right: its code is zero.
  */
 template <sy_type T> static __device__ __forceinline__ float syc_quotient_of(float x, float w, float r)
 {
@@ -208,10 +208,10 @@ static __device__ __forceinline__ u32 syc_pack_four(const float *x, float w, flo
 }
 
 /*
- * Four codes of int8 of bf16 numbers: the integers next to x * r. A quotient of numbers of eight bits that is not
- * itself in the middle of two integers is farther from it than both roundings of the product are wide, by a factor of
- * 64. In the middle are half of the largest magnitude, for which syc_near_reciprocal makes r, and, where the largest is
- * 127 times a power of two, quotients that are exact, as r is.
+ * Four codes of int8 of bf16 numbers: the integers next to x * r. A quotient of numbers of eight bits that is
+ * not itself in the middle of two integers is farther from it than both roundings of the product are wide, by
+ * a factor of 64. In the middle are half of the largest magnitude, for which syc_near_reciprocal makes r,
+ * and, where the largest is 127 times a power of two, quotients that are exact, as r is.
  */
 static __device__ __forceinline__ u32 syc_pack_near(const float *x, float r)
 {
@@ -222,8 +222,8 @@ static __device__ __forceinline__ u32 syc_pack_near(const float *x, float r)
     return __byte_perm(__byte_perm(b[0], b[1], 0x0040), __byte_perm(b[2], b[3], 0x0040), 0x5410);
 }
 
-/* 1 / w, or the number next to it with which half of the largest magnitude becomes the integer that its quotient
-   has. */
+/* 1 / w, or the number next to it with which half of the largest magnitude becomes the integer that its
+   quotient has. */
 static __device__ __forceinline__ float syc_near_reciprocal(float largest, float w, float r)
 {
     const float half = __fmul_rn(largest, 0.5f);

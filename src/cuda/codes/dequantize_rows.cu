@@ -1,6 +1,6 @@
 /*
- * dequantize_rows on a device: eights of numbers, four per thread at a time, where rows are aligned; else single
- * numbers.
+ * dequantize_rows on a device: eights of numbers, four per thread at a time, where rows are aligned; else
+ * single numbers.
  */
 #include "plan/row_math.h"
 #include "cuda/runtime/backend.cuh"

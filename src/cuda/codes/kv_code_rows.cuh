@@ -1,6 +1,6 @@
 /*
- * Rows of any packed format: a warp for each, a number per lane. kv_codes.cu takes it for rows that are not aligned,
- * and for numbers that are not finite.
+ * Rows of any packed format: a warp for each, a number per lane. kv_codes.cu takes it for rows that are not
+ * aligned, and for numbers that are not finite.
  */
 #pragma once
 
@@ -162,7 +162,8 @@ static __device__ void syc_code_row(const syi_kv_codec &c, const syc_packed_row 
         syc_unpack(c, dense, row.codes, row.scales);
 }
 
-/* Without a list of slots, which comes after the validation, a call has nothing but codes, and waits for its inputs. */
+/* Without a list of slots, which comes after the validation, a call has nothing but codes, and waits for its
+   inputs. */
 static inline syc_start syc_start_of(const syc_packed_rows &rows)
 {
     return rows.slots != NULL ? SYC_EARLY : SYC_AFTER;

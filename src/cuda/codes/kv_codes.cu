@@ -1,6 +1,7 @@
 /*
- * Rows of quantised caches: their codes to dense rows of numbers, and back. Rows that are aligned are unpacked eight
- * and packed sixteen numbers at a time; block_codes.cuh has q8_0, q4_0 and nvfp4, kv_code_rows.cuh the general way.
+ * Rows of quantised caches: their codes to dense rows of numbers, and back. Rows that are aligned are
+ * unpacked eight and packed sixteen numbers at a time; block_codes.cuh has q8_0, q4_0 and nvfp4,
+ * kv_code_rows.cuh the general way.
  */
 #include "cuda/codes/block_codes.cuh"
 
@@ -178,7 +179,8 @@ static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_PACK_UNIT])
     return most;
 }
 
-/* Scales of more units than lanes, or of a number of them that is no power of two; the 32 lanes of a warp call it. */
+/* Scales of more units than lanes, or of a number of them that is no power of two; the 32 lanes of a warp
+   call it. */
 template <sy_type T>
 static __device__ __forceinline__ void syc_make_scales(const syi_kv_codec &c, const syc_units &units,
                                                        u8 *record, const u8 *dense)
@@ -301,8 +303,8 @@ template <sy_type T> struct syc_ahead {
 /* Of a multiprocessor at a time. */
 #define SYC_PACK_BLOCKS(T) ((T) == SY_TYPE_F32 ? 2 : 3)
 
-/* Rows for each warp, one after the other; the next one is loaded meanwhile, and the one after it goes to the second
-   cache. Each lane looks up where one of 32 rows goes. */
+/* Rows for each warp, one after the other; the next one is loaded meanwhile, and the one after it goes to the
+   second cache. Each lane looks up where one of 32 rows goes. */
 template <sy_type T, syi_code C>
 static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
     syc_pack_units(const __grid_constant__ syc_packed_rows rows, const __grid_constant__ syc_units units,
@@ -362,10 +364,11 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_PACK_BLOCKS(T))
 /* ---- Packing: four rows at a time ---- */
 
 /*
- * Rows of two bytes for each number, of at most 32 units, whose scales are of four units or more: four rows for each
- * warp, all loaded at once. A lane makes the scale of one row, its number modulo four, and hands it to the three lanes
- * around it. (Eights of consecutive lanes, loaded without gaps but stored by eight bytes, take as long as rows one
- * after the other.) Rows `ahead` of them, of blocks that start later, go to the second cache meanwhile.
+ * Rows of two bytes for each number, of at most 32 units, whose scales are of four units or more: four rows
+ * for each warp, all loaded at once. A lane makes the scale of one row, its number modulo four, and hands it
+ * to the three lanes around it. (Eights of consecutive lanes, loaded without gaps but stored by eight bytes,
+ * take as long as rows one after the other.) Rows `ahead` of them, of blocks that start later, go to the
+ * second cache meanwhile.
  */
 /* of a warp; of a block; of a multiprocessor, and how many later */
 enum { SYC_PACK_ROWS = 4, SYC_FOUR_THREADS = 128, SYC_FOUR_BLOCKS = 7, SYC_FOUR_AHEAD = 4 };

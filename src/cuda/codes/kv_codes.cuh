@@ -1,6 +1,6 @@
 /*
- * Rows between a cache whose rows are codes and dense rows of numbers. Kernels read the slots of rows from a list, so
- * that they are compiled once for all operators, in kv_codes.cu.
+ * Rows between a cache whose rows are codes and dense rows of numbers. Kernels read the slots of rows from a
+ * list, so that they are compiled once for all operators, in kv_codes.cu.
  */
 #pragma once
 
@@ -45,8 +45,8 @@ struct syc_packed_rows {
 /* Packs all rows, or unpacks them, after the kernels before. */
 void syc_kv_code(syc_call *call, const syc_packed_rows &rows, bool to_cache);
 
-/* Reports the first global scale that is no positive number, ahead of the validation of the call. plane -1: the
-   operator has no planes. */
+/* Reports the first global scale that is no positive number, ahead of the validation of the call. plane -1:
+   the operator has no planes. */
 void syc_check_global(syc_call *call, const syi_kv_codec &codec, int64_t plane);
 
 static inline void syc_code_packed_rows(syc_call *call, const syi_quantize_rows_plan *p, bool to_cache)

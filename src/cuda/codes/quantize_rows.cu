@@ -1,7 +1,7 @@
 /*
- * quantize_rows on a device. Groups of the usual lengths: sixteen numbers per lane, the lanes of a group next to each
- * other in a warp, the next sixteen loaded meanwhile. Other groups, whole rows above all: a block per group, whose
- * numbers stay in registers as far as they fit.
+ * quantize_rows on a device. Groups of the usual lengths: sixteen numbers per lane, the lanes of a group next
+ * to each other in a warp, the next sixteen loaded meanwhile. Other groups, whole rows above all: a block per
+ * group, whose numbers stay in registers as far as they fit.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/codes/kv_codes.cuh"
@@ -69,8 +69,8 @@ static __device__ __forceinline__ syc_eight<T> load_eight(const u8 *from, int64_
     return from != NULL && j < units ? syc_eight<T>::load(from, (u32)j) : syc_eight<T>::zero();
 }
 
-/* Rows are aligned, groups have whole eights, scales are in ROW. Each place of the next group is loaded as soon as
-   the codes of this one are stored. */
+/* Rows are aligned, groups have whole eights, scales are in ROW. Each place of the next group is loaded as
+   soon as the codes of this one are stored. */
 template <sy_type T, syi_code C>
 static __global__ void __launch_bounds__(THREADS, SYC_GROUP_BLOCKS(T, C))
     quantize_groups(const __grid_constant__ syi_row_codes_plan p, const __grid_constant__ syc_split by_row,

@@ -1,14 +1,14 @@
 /*
- * Rows of numbers to codes, on their way to where an operator puts them. Groups of the usual lengths: a block lists a
- * batch of rows and their places; then sixteen numbers per lane, the lanes of a group next to each other in a warp,
- * everything read once and written to all places of the row. Other groups, whole rows above all: a block per group,
- * which is read twice.
+ * Rows of numbers to codes, on their way to where an operator puts them. Groups of the usual lengths: a block
+ * lists a batch of rows and their places; then sixteen numbers per lane, the lanes of a group next to each
+ * other in a warp, everything read once and written to all places of the row. Other groups, whole rows above
+ * all: a block per group, which is read twice.
  *
- * Rows is a struct that knows the places of item i, which is a source row or an output row: `enum { SCALED, EARLY }`,
- * whether rows are multiplied by gates, and whether item i is row i of the plan and worth loading beside the kernels
- * before; `struct syc_coded_item find(int64_t i)`; `int n_places()`; `int64_t place(int64_t i, int j, item)`, the j-th
- * row of the outputs, -1 for none; `int64_t first_clear()` and `void clear(int64_t row)` as in fan.cuh. All of them run
- * after the kernels before.
+ * Rows is a struct that knows the places of item i, which is a source row or an output row: `enum { SCALED,
+ * EARLY }`, whether rows are multiplied by gates, and whether item i is row i of the plan and worth loading
+ * beside the kernels before; `struct syc_coded_item find(int64_t i)`; `int n_places()`; `int64_t
+ * place(int64_t i, int j, item)`, the j-th row of the outputs, -1 for none; `int64_t first_clear()` and `void
+ * clear(int64_t row)` as in fan.cuh. All of them run after the kernels before.
  */
 #pragma once
 
@@ -53,7 +53,8 @@ SYC_COLD u32 syc_any_four(syi_code code, bool divides, float by, float a, float 
     return word;
 }
 
-/* finite: the numbers are; then products are not NaN, and quotients are found by the reciprocal where it is usual. */
+/* finite: the numbers are; then products are not NaN, and quotients are found by the reciprocal where it is
+   usual. */
 template <sy_type T, syi_code C>
 static __device__ __forceinline__ u32 syc_code_four(const syc_factor &f, bool finite, const float *x)
 {
@@ -124,7 +125,8 @@ static __device__ __forceinline__ void syc_place_scale(const syi_row_codes_plan 
         syc_store_scale_at(&p, row, g, bits);
 }
 
-/* Zeros where a layout has no scale: rows after the last, and columns after the last of each row. By all blocks. */
+/* Zeros where a layout has no scale: rows after the last, and columns after the last of each row. By all
+   blocks. */
 SYC_COLD void syc_clear_scales(const syi_row_codes_plan *p)
 {
     const int64_t after = p->scale_columns - p->n_groups,
@@ -264,8 +266,8 @@ static __device__ __forceinline__ uint4 syc_codes_of(const syi_row_codes_plan &p
 #define SYC_CODE_BLOCKS(T) ((T) == SY_TYPE_F32 ? 3 : 4) /* of a multiprocessor */
 enum { SYC_CODE_ITEMS = 256, SYC_CODE_PLACES = 512 };   /* of a batch */
 
-/* Which items a batch has: not neighbours, which may all be zeros and leave their multiprocessors idle, but one of
-   each `columns`. The last items, too few for a whole batch each, follow in order. */
+/* Which items a batch has: not neighbours, which may all be zeros and leave their multiprocessors idle, but
+   one of each `columns`. The last items, too few for a whole batch each, follow in order. */
 struct syc_deal {
     syc_split each;     /* items of a batch, about */
     int64_t columns, n; /* whole batches; their items */
@@ -306,8 +308,8 @@ static __device__ __forceinline__ void syc_prefetch(const void *from)
 #endif
 }
 
-/* by_row: units of a row; a group has 2^shift of them. A batch of units has SYC_CODE_ITEMS rows at most. listed: and
-   SYC_CODE_PLACES places. */
+/* by_row: units of a row; a group has 2^shift of them. A batch of units has SYC_CODE_ITEMS rows at most.
+   listed: and SYC_CODE_PLACES places. */
 template <sy_type T, syi_code C, class Rows>
 static __global__ void __launch_bounds__(SYC_CODE_THREADS, SYC_CODE_BLOCKS(T))
     syc_code_units(const __grid_constant__ syi_row_codes_plan p, const __grid_constant__ Rows rows,
@@ -464,8 +466,8 @@ static void syc_code_by_blocks(syc_call *call, const syi_row_codes_plan *p, cons
                syc_code_blocks(call, n * p->n_groups), SYC_CODE_THREADS, 0, *p, rows, n, n_to, call->gate);
 }
 
-/* Whether groups are of lanes with sixteen numbers each; rows are aligned to 16 bytes as the bits of all addresses
-   and distances say. */
+/* Whether groups are of lanes with sixteen numbers each; rows are aligned to 16 bytes as the bits of all
+   addresses and distances say. */
 static inline bool syc_codes_by_lanes(const syi_row_codes_plan *p, u64 alignment)
 {
     const size_t lanes = p->group / SYC_PACK_UNIT;

@@ -1,8 +1,8 @@
 /*
- * all_to_all_dispatch and all_to_all_combine of a mesh inside one process, on tensors of one device, or the part of one
- * process, which reads what others have in mapped memory. The choices of all tokens are validated and ranked
- * (rank.cuh), one block turns the counts into rows and validates that they fit, then one kernel moves rows or adds
- * them. The host reads no contents but those of the mapping.
+ * all_to_all_dispatch and all_to_all_combine of a mesh inside one process, on tensors of one device, or the
+ * part of one process, which reads what others have in mapped memory. The choices of all tokens are validated
+ * and ranked (rank.cuh), one block turns the counts into rows and validates that they fit, then one kernel
+ * moves rows or adds them. The host reads no contents but those of the mapping.
  */
 #include "cuda/exchange/all_to_all_launch.cuh"
 
@@ -44,9 +44,9 @@ static size_t row_count_bytes(int n)
 }
 
 /*
- * A dispatch of one process is launched again and again with the same arguments: the number of the call is in memory. A
- * graph of its kernels takes one launch. It is made when a call is seen for the second time; of calls whose tensors are
- * elsewhere each time there is none.
+ * A dispatch of one process is launched again and again with the same arguments: the number of the call is in
+ * memory. A graph of its kernels takes one launch. It is made when a call is seen for the second time; of
+ * calls whose tensors are elsewhere each time there is none.
  */
 enum { GRAPHS = 4 };
 
@@ -281,8 +281,8 @@ static void load_rows(syc_call *call, syi_a2a_plan *p)
             }
 }
 
-/* The driver loads a kernel when it is first launched, and may wait for the device then, which may wait for another
-   process. */
+/* The driver loads a kernel when it is first launched, and may wait for the device then, which may wait for
+   another process. */
 cudaError_t syc_mesh_load(syc_device *d)
 {
     syc_call call = syc_begin(d, SYI_ALL_TO_ALL_DISPATCH, NULL);

@@ -1,8 +1,8 @@
 /*
  * An exchange of a mesh inside one process, or the part of one process, as kernels see it.
  *
- * Tokens of all devices are numbered one after the other, device after device; so the tokens of a group are in order of
- * position. Choice k of token t is element t*K + k.
+ * Tokens of all devices are numbered one after the other, device after device; so the tokens of a group are
+ * in order of position. Choice k of token t is element t*K + k.
  */
 #pragma once
 
@@ -10,7 +10,8 @@
 #include "cuda/runtime/context.cuh"
 #include "cuda/prim/load.cuh"
 
-/* That are arguments of kernels; more are in device memory. Few enough on the emulated device to test both. */
+/* That are arguments of kernels; more are in device memory. Few enough on the emulated device to test
+   both. */
 #ifdef SWITCHYARD_CUDA_EMULATED
 enum { SYC_FEW_DEVICES = 4, SYC_FEW_WORDS = 3 };
 #else

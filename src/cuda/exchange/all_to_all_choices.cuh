@@ -1,6 +1,6 @@
 /*
- * From choices to rows, for all_to_all.cu alone: choices of all tokens are validated and ranked (rank.cuh), one block
- * turns their counts into rows and validates that they fit.
+ * From choices to rows, for all_to_all.cu alone: choices of all tokens are validated and ranked (rank.cuh),
+ * one block turns their counts into rows and validates that they fit.
  */
 #pragma once
 
@@ -33,8 +33,8 @@ SYC_COLD int64_t first_any_slot(const u8 *row, int64_t k, int64_t e, sy_type typ
     return before;
 }
 
-/* The expert of slot k of an aligned row; -1: none, out of range, or named before. Several slots are loaded at a
-   time. No expert has the number that stands for none, of any type. */
+/* The expert of slot k of an aligned row; -1: none, out of range, or named before. Several slots are loaded
+   at a time. No expert has the number that stands for none, of any type. */
 template <typename V> static __device__ __forceinline__ int live_choice(const V *row, int k, int n_experts)
 {
     enum { AHEAD = 4 };
@@ -72,9 +72,9 @@ struct choices;
 SYC_COLD bool fault_of(const choices &c, int64_t i, syi_found *f);
 
 /*
- * The choices of all tokens: keys are the experts of each group. In a combine they come from the first table of the
- * group, and are validated by `tables`. Elements and tokens are below 2^31. Its code is long enough, so it is inlined
- * once: a thread has one element.
+ * The choices of all tokens: keys are the experts of each group. In a combine they come from the first table
+ * of the group, and are validated by `tables`. Elements and tokens are below 2^31. Its code is long enough,
+ * so it is inlined once: a thread has one element.
  */
 struct choices {
     enum { EACH = 1 };
@@ -230,8 +230,8 @@ struct choices_and_visits : choices {
     }
 };
 
-/* With a rule for replicas, but for BALANCED: keys are pairs of an expert and a host, then visits to the hosts of
-   pairs. */
+/* With a rule for replicas, but for BALANCED: keys are pairs of an expert and a host, then visits to the
+   hosts of pairs. */
 struct choices_served : choices {
     syi_a2a_rule rule;
     syi_a2a_pairs pairs;
@@ -240,8 +240,8 @@ struct choices_served : choices {
         return syi_pair_of(rule, &pairs, mesh, axis, e, syi_group_of(mesh, axis, d),
                            syi_position_of(mesh, axis, d), (u32)(before_of(d) + t - first_of(d)), 0);
     }
-    /* The pairs of a token's slots have equal hosts if their experts are equal: experts that were named before count
-       as well. */
+    /* The pairs of a token's slots have equal hosts if their experts are equal: experts that were named
+       before count as well. */
     __device__ __forceinline__ bool visits(const u8 *row, int t, int own, int d) const
     {
         enum { AHEAD = 4 };
@@ -307,8 +307,9 @@ struct ranked {
     __device__ void end(u32) const {}
 };
 
-/* With a rule for replicas: what choices name, pairs, is stored first and ranked then. BALANCED: choice number r of
-   an expert is served by replica r mod n, and r div n come before it there; so experts of each group are ranked. */
+/* With a rule for replicas: what choices name, pairs, is stored first and ranked then. BALANCED: choice
+   number r of an expert is served by replica r mod n, and r div n come before it there; so experts of each
+   group are ranked. */
 struct served {
     syi_a2a_rule rule;
     syi_a2a_pairs pairs;
@@ -379,8 +380,8 @@ struct ranked_pairs {
     __device__ void end(u32) const {}
 };
 
-/* The same visits by themselves, for choices of other kinds. Choices may be left over from another call if there was
-   a fault. */
+/* The same visits by themselves, for choices of other kinds. Choices may be left over from another call if
+   there was a fault. */
 struct visits {
     int64_t n;
     int n_keys;
@@ -420,8 +421,8 @@ struct packed {
 struct tables;
 SYC_COLD void explain_row(const tables &t, int64_t i, syi_found *f);
 
-/* Combine without a routing: every device has a table of all choices of its group. Its rows are validated, then
-   compared with those of the first device of the group. */
+/* Combine without a routing: every device has a table of all choices of its group. Its rows are validated,
+   then compared with those of the first device of the group. */
 struct tables {
     int64_t n, n_rows; /* two items for each row of all tables */
     int64_t n_slots, n_experts;
@@ -486,7 +487,8 @@ SYC_COLD void explain_row(const tables &t, int64_t i, syi_found *f)
 
 /* ---- Rows of experts ---- */
 
-/* Calls f(e, has, place) for the experts of a device in order, by a warp. `has` is false for lanes without one. */
+/* Calls f(e, has, place) for the experts of a device in order, by a warp. `has` is false for lanes without
+   one. */
 template <class F>
 static __device__ __forceinline__ void each_expert(const syc_team &m, const syc_hosted &hosted, int d,
                                                    const F &f)
@@ -506,8 +508,8 @@ static __device__ __forceinline__ u64 order_of_rows(const syc_team &m, int d, in
     return AFTER_CHOICES + 1 + (u64)d * (u64)(m.n_experts + 1) + (u64)e;
 }
 
-/* Where the rows of every expert begin on its devices, and its first holder. counts: [groups][E], in any memory;
-   visits: [D], or NULL. Returns the first fault of rows that this thread sees. */
+/* Where the rows of every expert begin on its devices, and its first holder. counts: [groups][E], in any
+   memory; visits: [D], or NULL. Returns the first fault of rows that this thread sees. */
 template <typename C>
 static __device__ __forceinline__ u64 build(const syc_team &m, const syc_hosted &hosted, const C *counts,
                                             const C *visits)
@@ -630,8 +632,9 @@ SYC_COLD void report_choices(syi_found *to, const syc_gate &gate)
 }
 
 /*
- * One block between choices and rows. BUILD: where rows begin. FINISH: whether they fit, and whether the routing is the
- * one that the host knows: one more word of the gate; then the routing is filled. stop: there was a fault.
+ * One block between choices and rows. BUILD: where rows begin. FINISH: whether they fit, and whether the
+ * routing is the one that the host knows: one more word of the gate; then the routing is filled. stop: there
+ * was a fault.
  */
 template <typename C>
 static __device__ __forceinline__ void settle_block(const syc_team &m, const syc_hosted &hosted,
@@ -721,8 +724,8 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     settle_block(m, keys.hosted, total, keys.counts_of_visits(total), steps, stop, gate);
 }
 
-/* Whether rows may move, after all other kernels of the call; if it is the only one, whether the routing leads to
-   rows. */
+/* Whether rows may move, after all other kernels of the call; if it is the only one, whether the routing
+   leads to rows. */
 SYC_COLD void report_rows(const syc_team &m, u64 order, syc_gate gate)
 {
     if (threadIdx.x == 0)

@@ -20,8 +20,8 @@ static __global__ void __launch_bounds__(THREADS)
         to[i] = piece.bytes[i];
 }
 
-/* Bytes of the host, in the arguments of kernels: so they are part of a captured graph. fill(piece, first, n) writes
-   n of them. */
+/* Bytes of the host, in the arguments of kernels: so they are part of a captured graph. fill(piece, first, n)
+   writes n of them. */
 template <class F> static void send(syc_call *call, u8 *to, size_t bytes, const F &fill)
 {
     for (size_t at = 0; at < bytes; at += PIECE) {
@@ -136,8 +136,8 @@ static u64 rows_alignment(const syi_a2a_plan *p, int plane, bool out)
     return bits;
 }
 
-/* Rows become codes in the kernel that spreads them. Not to be asked after encode, whose codes take the place of the
-   rows. */
+/* Rows become codes in the kernel that spreads them. Not to be asked after encode, whose codes take the place
+   of the rows. */
 static bool encodes_later(const syi_a2a_plan *p)
 {
     return encodes(p) &&
@@ -457,8 +457,8 @@ template <typename V> static void launch_spread(syc_call *call, const exchange *
     const int64_t vectors = (int64_t)(p->row_bytes[plane] / sizeof(V)),
                   parts = token_parts(call, p, vectors, (int64_t)1 << 20);
     const int64_t counting = plane > 0 ? 0 : counting_blocks(p);
-    /* While choices are listed, memory has nothing else to do: blocks that run then load their tokens, and those of
-       the blocks after them. */
+    /* While choices are listed, memory has nothing else to do: blocks that run then load their tokens, and
+       those of the blocks after them. */
     const bool loads = sizeof(V) == 16 && p->own < 0 && p->row_bytes[plane] <= SYC_EARLY_PART;
     const int64_t ahead = loads ? syc_ceil(SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
     /* early ones read rows before they wait */

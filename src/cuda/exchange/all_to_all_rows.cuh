@@ -53,8 +53,9 @@ struct candidate {
 };
 
 /*
- * Looks up the candidates from c on, one for each thread; whether those of PADDED are hit, by all warps. It may run
- * before the verdict, when what it reads is anything: so experts are compared with their number before they are used.
+ * Looks up the candidates from c on, one for each thread; whether those of PADDED are hit, by all warps. It
+ * may run before the verdict, when what it reads is anything: so experts are compared with their number
+ * before they are used.
  */
 static __device__ __forceinline__ candidate look_up(const syc_team &m, const struct token &own, int64_t c,
                                                     int64_t candidates, struct targets *all)
@@ -92,8 +93,8 @@ static __device__ __forceinline__ candidate look_up(const syc_team &m, const str
     return {d, first < 0 ? -1 : first + rank, lowest};
 }
 
-/* Adds the row of candidate c, of a plane and, unless it is 0, of that of scales; tables: writes what the caller
-   asked to know. */
+/* Adds the row of candidate c, of a plane and, unless it is 0, of that of scales; tables: writes what the
+   caller asked to know. */
 static __device__ __forceinline__ void find_target(const syc_team &m, const struct token &own, int64_t c,
                                                    const candidate &found, int plane, int scales, bool tables,
                                                    struct targets *all)
@@ -158,8 +159,8 @@ static __device__ __forceinline__ void write_counts(const syc_team &m, int d)
         syc_store<u64>(to.expert_offsets + 8 * place, (u64)__ldcg(&m.leads.need[d].rows));
 }
 
-/* EXPERT: zeros after the rows of each expert of the devices here, up to a multiple of `align`; of `fixed` ones,
-   which may be many, some rows at a time. */
+/* EXPERT: zeros after the rows of each expert of the devices here, up to a multiple of `align`; of `fixed`
+   ones, which may be many, some rows at a time. */
 enum { PADDED_ROWS = 16 };
 
 static SYI_BOTH inline int64_t padded_parts(const syc_team &m)
@@ -213,9 +214,9 @@ static __device__ __forceinline__ void prefetch_token(const syc_team &m, u32 t, 
     syc_bulk_prefetch(syc_row(home.from[plane], t - home.first), bytes);
 }
 
-/* Waits for the kernels before, finds where a token goes, THREADS candidates at a time, and calls store(c) for those
-   from c on; nothing after a fault. By the whole block. scales: the plane of scales, 0: none. tables: this block
-   writes what the call lists of the token. */
+/* Waits for the kernels before, finds where a token goes, THREADS candidates at a time, and calls store(c)
+   for those from c on; nothing after a fault. By the whole block. scales: the plane of scales, 0: none.
+   tables: this block writes what the call lists of the token. */
 template <class Store>
 static __device__ __forceinline__ void spread_to(const syc_team &m, const struct token &token, int plane,
                                                  int scales, bool tables, struct targets *targets,
@@ -249,8 +250,8 @@ static __device__ __forceinline__ void spread_to(const syc_team &m, const struct
 
 enum { SPREAD_BLOCKS = 4 }; /* of a multiprocessor at a time */
 
-/* A block for each part of `width` vectors of a token: reads it once and writes it to all of its rows. `counting`
-   blocks after them write counts, the rest padding. */
+/* A block for each part of `width` vectors of a token: reads it once and writes it to all of its rows.
+   `counting` blocks after them write counts, the rest padding. */
 template <typename V>
 static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
     spread(const __grid_constant__ syc_team m, int plane, u32 parts, u32 width, u32 all, u32 ahead,
@@ -312,8 +313,8 @@ static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
     });
 }
 
-/* The same for rows that become codes: units of sixteen numbers, a group has 2^shift of them, a part SPREAD_UNITS at
-   most. They are made before the places of the rows are known. */
+/* The same for rows that become codes: units of sixteen numbers, a group has 2^shift of them, a part
+   SPREAD_UNITS at most. They are made before the places of the rows are known. */
 enum { SPREAD_AHEAD = 2, SPREAD_UNITS = SPREAD_AHEAD * THREADS };
 
 template <sy_type T, syi_code C>

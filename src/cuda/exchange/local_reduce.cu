@@ -1,8 +1,8 @@
 /*
- * local_reduce on a device. A first kernel validates and, in the layout of experts, counts the live slots of chunks of
- * tokens; a second one lists the rows of every sum, with their weights, by the counts of the chunks before. For many
- * tokens or experts slots are ranked by kernels of rank.cuh instead. Then the rows are added up, slots ascending, by
- * threads that load them or from a ring of bulk loads.
+ * local_reduce on a device. A first kernel validates and, in the layout of experts, counts the live slots of
+ * chunks of tokens; a second one lists the rows of every sum, with their weights, by the counts of the chunks
+ * before. For many tokens or experts slots are ranked by kernels of rank.cuh instead. Then the rows are added
+ * up, slots ascending, by threads that load them or from a ring of bulk loads.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/exchange/local_reduce_lists.cuh"

@@ -31,8 +31,8 @@ struct reduce {
     u32 *n;              /* [T] how many rows of the input a sum has */
     struct entry *entry; /* [T,apart] which */
     int64_t apart;       /* K, rounded up to pairs */
-    /* EXPERT: [E+1][MOST_CHUNKS] live slots of the experts on this device, one after the other, and tokens that have
-       any */
+    /* EXPERT: [E+1][MOST_CHUNKS] live slots of the experts on this device, one after the other, and tokens
+       that have any */
     u32 *chunks;
     /* Only where kernels of rank.cuh are needed. */
     int64_t *block; /* [E] first row of an expert of this device */
@@ -41,13 +41,14 @@ struct reduce {
     u32 *rank;          /* EXPERT: [T,K+1] with the keys */
     u32 *first, *count; /* EXPERT: [E+1] ranks of an expert; of the tokens that have rows */
 
-    /* A number, of any alignment or, as `aligned` says, without a branch: then the loads of several go together. */
+    /* A number, of any alignment or, as `aligned` says, without a branch: then the loads of several go
+       together. */
     template <typename V, bool ALIGNED> static __device__ __forceinline__ V number(const u8 *at)
     {
         return ALIGNED ? *(const V *)at : syc_load_here<V>(at);
     }
-    /* Experts of slots from k on, the last of all again past the end; -1: none; as large as they are where they are
-       wrong. */
+    /* Experts of slots from k on, the last of all again past the end; -1: none; as large as they are where
+       they are wrong. */
     template <int N, bool ALIGNED>
     __device__ __forceinline__ void load_choices(int64_t t, int64_t k, int64_t end, int64_t (&e)[N]) const
     {
@@ -146,7 +147,8 @@ struct reduce {
         const int64_t run = quotient<small>(n, interleave);
         return run * (p.n_positions * p.interleave) + position * p.interleave + n - run * p.interleave;
     }
-    /* Of an expert here, with n rows that are tokens; OVERFULL more where expert_rows does not permit them. */
+    /* Of an expert here, with n rows that are tokens; OVERFULL more where expert_rows does not permit
+       them. */
     __device__ u64 padded(u32 n) const
     {
         if (p.args.expert_rows > 0)

@@ -10,8 +10,9 @@
 /* ---- Rows of experts ---- */
 
 /*
- * Keys (see rank.cuh): the live slots of a token, then the token itself, which has key E if there is one. Places on a
- * device ascend with the numbers of its experts, so experts are the keys. The first pass finds and stores them.
+ * Keys (see rank.cuh): the live slots of a token, then the token itself, which has key E if there is one.
+ * Places on a device ascend with the numbers of its experts, so experts are the keys. The first pass finds
+ * and stores them.
  */
 template <bool small> static __device__ int find_key(const reduce &job, int64_t i)
 {
@@ -219,8 +220,8 @@ SYC_COLD u64 is_bad_rows(const reduce_check &check, int64_t rows, int64_t out_ro
 
 /* ---- Lists of rows: few tokens and experts ---- */
 
-/* What a block knows of the experts of this device, by their places; the last one is that of tokens which have any.
-   Shared memory. */
+/* What a block knows of the experts of this device, by their places; the last one is that of tokens which
+   have any. Shared memory. */
 struct list_tables {
     u32 *start;  /* [E+1] rows; then the first of them */
     u32 *before; /* [E+1] rows of tokens before the chunk */
@@ -251,8 +252,8 @@ struct list_tables {
     {
         return before[key] + (u32)__popc(chunk[key] & ((1u << i) - 1u));
     }
-    /* Clears all, then finds the hosts; by the second half of the warps first, since the first half loads choices
-       meanwhile. */
+    /* Clears all, then finds the hosts; by the second half of the warps first, since the first half loads
+       choices meanwhile. */
     __device__ __forceinline__ void begin(const reduce &job) const
     {
         const int n_experts = (int)job.p.n_experts,
@@ -269,8 +270,8 @@ struct list_tables {
     }
 };
 
-/* The slots of a chunk: experts as far as they exist, weights; which slots of a token are live, as bits. Shared
-   memory. */
+/* The slots of a chunk: experts as far as they exist, weights; which slots of a token are live, as bits.
+   Shared memory. */
 struct chunk_slots {
     int expert[CHUNK * MOST_SLOTS];
     float weight[CHUNK * MOST_SLOTS];
@@ -412,8 +413,8 @@ static __device__ __forceinline__ void add_chunks(const reduce &job, const struc
     }
 }
 
-/* Waits for the counts and finds where the rows of experts begin, by the whole block; returns to the first warp how
-   many there are. */
+/* Waits for the counts and finds where the rows of experts begin, by the whole block; returns to the first
+   warp how many there are. */
 static __device__ __forceinline__ u64 find_starts(const reduce &job, const struct list_tables &at,
                                                   int n_local, int chunks)
 {
@@ -517,7 +518,8 @@ static __global__ void __launch_bounds__(SYC_SCAN_THREADS)
                      gate);
 }
 
-/* A warp per token. Ranks and first rows may be anything where there are faults; then the lists are not used. */
+/* A warp per token. Ranks and first rows may be anything where there are faults; then the lists are not
+   used. */
 static __global__ void __launch_bounds__(256) reduce_list_ranked(const __grid_constant__ reduce job)
 {
     const int64_t n = (int64_t)blockIdx.x * 8 + syc_warp();

@@ -1,6 +1,6 @@
 /*
- * The choices of local_reduce that this device serves. Live choices are ranked by expert, in order of position, since
- * the rule BALANCED needs their ranks; then each finds its host.
+ * The choices of local_reduce that this device serves. Live choices are ranked by expert, in order of
+ * position, since the rule BALANCED needs their ranks; then each finds its host.
  */
 #include "cuda/exchange/local_reduce_served.cuh"
 #include "cuda/prim/load.cuh"
@@ -37,7 +37,8 @@ struct served_table {
         const int d = syi_device_at(p.mesh, p.axis, syi_group_of(p.mesh, p.axis, p.device), q);
         return syc_load<u16>(syc_row(p.mapping, e) + 2 * (int64_t)d) == 1;
     }
-    /* The position that serves a choice of token i, which `turn` choices of the expert come before; -1: none. */
+    /* The position that serves a choice of token i, which `turn` choices of the expert come before; -1:
+       none. */
     __device__ int holder(int64_t e, u32 i, u32 turn) const
     {
         const int size = syi_group_size(p.mesh, p.axis), own = (int)((int64_t)i / p.per_position),

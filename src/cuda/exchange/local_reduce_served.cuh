@@ -1,7 +1,7 @@
 /*
- * local_reduce with a rule for replicas: a copy of the table of choices in which those that other hosts serve are none.
- * The kernels of local_reduce then read that one. Entries that name no expert are copied as they are, and so rejected
- * as they are.
+ * local_reduce with a rule for replicas: a copy of the table of choices in which those that other hosts serve
+ * are none. The kernels of local_reduce then read that one. Entries that name no expert are copied as they
+ * are, and so rejected as they are.
  */
 #pragma once
 

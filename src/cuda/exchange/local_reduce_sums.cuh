@@ -63,10 +63,10 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
 }
 
 /*
- * Aligned rows that are long enough, where there are bulk loads and slots are not many: pieces of rows go through a
- * ring of stages in shared memory. The last warp of a block starts the loads of many and leaves an order with each, the
- * others add up what has arrived. Blocks take their first two sums, or parts of them, by their numbers, and further
- * ones as they get ready for them.
+ * Aligned rows that are long enough, where there are bulk loads and slots are not many: pieces of rows go
+ * through a ring of stages in shared memory. The last warp of a block starts the loads of many and leaves an
+ * order with each, the others add up what has arrived. Blocks take their first two sums, or parts of them, by
+ * their numbers, and further ones as they get ready for them.
  */
 enum {
     ADDERS = 256,      /* threads of a block that add */

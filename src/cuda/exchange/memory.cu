@@ -1,7 +1,7 @@
 /*
  * Memory of a device, for exchanges between the devices of a mesh. The engine validates choices and lists
- * rows in CPU memory. Its writes are collected in a block of that memory; at the end the block goes to the device in
- * one copy, and one kernel writes tables, one each plane of rows, one the sums.
+ * rows in CPU memory. Its writes are collected in a block of that memory; at the end the block goes to the
+ * device in one copy, and one kernel writes tables, one each plane of rows, one the sums.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/codes/row_codes.cuh"
@@ -14,15 +14,15 @@
 enum { KINDS = 3, TABLE = 0, JOB = 1, SUM = 2 };
 enum { MOST_PUBLISHED = 128 * 1024 }; /* bytes, which one block copies about as fast as many start */
 
-/* Memory of the device, or pinned memory, before it grew: freeing waits for the device, which may wait for another
-   process. */
+/* Memory of the device, or pinned memory, before it grew: freeing waits for the device, which may wait for
+   another process. */
 struct smaller {
     u8 *there, *pinned;
     struct smaller *next;
 };
 
-/* A growing list of bytes of the host. What the device reads or writes is pinned once its size is known: copies then
-   are queued, and do not go through memory of the driver. */
+/* A growing list of bytes of the host. What the device reads or writes is pinned once its size is known:
+   copies then are queued, and do not go through memory of the driver. */
 struct bytes {
     u8 *data;
     size_t used, room;
@@ -125,7 +125,8 @@ static u8 *take(struct bytes *b, size_t n)
     return b->data + at;
 }
 
-/* Empties the list and pins its memory, that of at least `room` bytes if it has none. False: there is no memory. */
+/* Empties the list and pins its memory, that of at least `room` bytes if it has none. False: there is no
+   memory. */
 static bool empty(struct bytes *b, size_t room)
 {
     u8 *made = NULL;
@@ -361,8 +362,8 @@ static void launch(syc_call *call, syc_exchange *e, const size_t *place)
 }
 
 /*
- * Loads all kernels of this file. The driver loads a kernel when it is first launched, and may wait for the device
- * then: behind a kernel of NCCL, which waits for another process, that process may wait for this one.
+ * Loads all kernels of this file. The driver loads a kernel when it is first launched, and may wait for the
+ * device then: behind a kernel of NCCL, which waits for another process, that process may wait for this one.
  */
 static cudaError_t load(syc_device *d)
 {
@@ -572,8 +573,8 @@ static sy_status begin(sy_ctx *ctx, const syi_rows *ahead, int64_t n, size_t row
     return SY_OK;
 }
 
-/* Until the host sees the last word of `publish`, which it does sooner than the end of the stream; errors are the
-   stream's. */
+/* Until the host sees the last word of `publish`, which it does sooner than the end of the stream; errors are
+   the stream's. */
 static cudaError_t wait_for_words(const syc_device *d, const syc_exchange *e)
 {
     enum { LOOKS = 4096 }; /* between two queries */

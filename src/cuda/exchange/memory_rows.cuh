@@ -1,5 +1,6 @@
 /*
- * The kernels that write what memory.cu has collected, for it alone. `block` is the collected memory on the device.
+ * The kernels that write what memory.cu has collected, for it alone. `block` is the collected memory on the
+ * device.
  */
 #pragma once
 
@@ -52,8 +53,8 @@ static __global__ void __launch_bounds__(256) store_twice(u32 *to, u32 *also, co
         to[i] = also[i] = from[i];
 }
 
-/* Words for other processes, by one block; then `number` to the host, which sees that they and all before them in
-   the stream are written. */
+/* Words for other processes, by one block; then `number` to the host, which sees that they and all before
+   them in the stream are written. */
 static __global__ void __launch_bounds__(PUBLISH_THREADS)
     publish(u32 *to, const u32 *from, u32 n, u32 *seen, u32 number)
 {

@@ -1,6 +1,6 @@
 /*
- * Positions of sequences to slots of a paged cache, and rows between slots and dense rows: what the kv_* operators
- * share on a device.
+ * Positions of sequences to slots of a paged cache, and rows between slots and dense rows: what the kv_*
+ * operators share on a device.
  */
 #pragma once
 
@@ -64,8 +64,8 @@ static inline syc_kv_positions syc_kv_positions_of(const syi_kv_pages *p)
 }
 
 /*
- * The usual table: of int32, without lists, lengths, requests and shares of ranks, tokens below 2^31 and slots below
- * 2^32, so that few numbers are looked at. A fault is described by the functions above.
+ * The usual table: of int32, without lists, lengths, requests and shares of ranks, tokens below 2^31 and
+ * slots below 2^32, so that few numbers are looked at. A fault is described by the functions above.
  */
 struct syc_kv_usual {
     const u8 *table;
@@ -74,8 +74,8 @@ struct syc_kv_usual {
     u32 reach, n_blocks, n_rows; /* tokens of a sequence; of the cache */
     bool pads;
 
-    /* Of token t in row r of the table; -1: padding; -2: a fault. Without branches, so that the loads of several
-       tokens are on their way together. */
+    /* Of token t in row r of the table; -1: padding; -2: a fault. Without branches, so that the loads of
+       several tokens are on their way together. */
     __device__ __forceinline__ int64_t slot_of(u32 r, int32_t t) const
     {
         const bool in = (u32)t < reach;

@@ -1,6 +1,6 @@
 /*
- * kv_gather, kv_translate and kv_slots on a device: positions are validated by one kernel and translated again by the
- * one that copies rows or stores slots, which costs less than keeping the slots.
+ * kv_gather, kv_translate and kv_slots on a device: positions are validated by one kernel and translated
+ * again by the one that copies rows or stores slots, which costs less than keeping the slots.
  */
 #include "cuda/prim/block.cuh"
 #include "cuda/kv/kv_rows.cuh"
@@ -138,8 +138,8 @@ void syc_kv_gather(syc_call *call, const syi_plan *plan)
 
 enum { TRANSLATE_THREADS = 512, TRANSLATE_EACH = 4, TRANSLATE_PART = TRANSLATE_THREADS * TRANSLATE_EACH };
 
-/* Sequences are cut into parts of one length, a block for each. `counts`: of the positions with a slot, for each part;
-   NULL: the only part of a sequence, or not requested. */
+/* Sequences are cut into parts of one length, a block for each. `counts`: of the positions with a slot, for
+   each part; NULL: the only part of a sequence, or not requested. */
 template <class Slots>
 static __global__ void __launch_bounds__(TRANSLATE_THREADS)
     translate_parts(const Slots slots, const syi_kv_translate_plan p, const syc_split parts, u64 *counts,

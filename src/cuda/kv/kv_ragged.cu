@@ -1,6 +1,6 @@
 /*
- * kv_ragged on a device. How many rows there are is known to the device alone: the kernels are launched for all rows of
- * out, and those past the last sequence do nothing.
+ * kv_ragged on a device. How many rows there are is known to the device alone: the kernels are launched for
+ * all rows of out, and those past the last sequence do nothing.
  */
 #include "cuda/kv/kv_rows.cuh"
 #include "cuda/runtime/backend.cuh"
@@ -70,8 +70,8 @@ struct ragged {
     __device__ void explain(int64_t i, syi_found *f) const { fault(i, f); }
 };
 
-/* The usual call: lengths and starts of int32, one after the other, and the usual table. Items: entries of cu_lens,
-   then rows. */
+/* The usual call: lengths and starts of int32, one after the other, and the usual table. Items: entries of
+   cu_lens, then rows. */
 struct usual_ragged {
     int64_t n;
     const int32_t *cu_lens, *starts; /* starts NULL: 0 */

@@ -1,6 +1,6 @@
 /*
- * Rows between slots of a cache and dense rows, of all planes: copied, several planes in a launch, or coded where a
- * plane is packed.
+ * Rows between slots of a cache and dense rows, of all planes: copied, several planes in a launch, or coded
+ * where a plane is packed.
  */
 #pragma once
 
@@ -14,14 +14,14 @@ enum { SYC_KV_PLANES = 8 }; /* of a launch */
 
 /*
  * Loads of a thread in blocks that hold many rows. They take rows that are more than the usual blocks of all
- * multiprocessors hold at a time: an H200 moves 32768 rows of 1152 bytes in two turns of its blocks, instead of two and
- * a short third.
+ * multiprocessors hold at a time: an H200 moves 32768 rows of 1152 bytes in two turns of its blocks, instead
+ * of two and a short third.
  */
 /* bytes of a multiprocessor */
 enum { SYC_KV_AHEAD = 9, SYC_KV_USUAL = 8 * SYC_MOVE_AHEAD * SYC_MOVE_THREADS * 16 };
 
-/* A plane as blocks of threads see it: rows are heads that follow each other, and a long head is cut into parts as
-   in rows.cuh. */
+/* A plane as blocks of threads see it: rows are heads that follow each other, and a long head is cut into
+   parts as in rows.cuh. */
 struct syc_kv_part {
     int64_t first;     /* block of this plane */
     int64_t n;         /* parts of all rows */
@@ -44,10 +44,10 @@ template <class Slots> struct syc_kv_copy {
 };
 
 /*
- * Slots: a struct with `int64_t slot(int64_t i)`, the slot of dense row i, -1 for none, and `bool clears`: a dense row
- * without a slot becomes zero. It runs before the verdict of the validation, so it returns only slots that exist.
- * `int64_t near(int64_t i)` is called by all threads of a block with its first row, and what it returns goes with
- * `int64_t slot_near(int64_t near, int64_t i)` for the rows of the block.
+ * Slots: a struct with `int64_t slot(int64_t i)`, the slot of dense row i, -1 for none, and `bool clears`: a
+ * dense row without a slot becomes zero. It runs before the verdict of the validation, so it returns only
+ * slots that exist. `int64_t near(int64_t i)` is called by all threads of a block with its first row, and
+ * what it returns goes with `int64_t slot_near(int64_t near, int64_t i)` for the rows of the block.
  */
 struct syc_kv_at {
     int64_t row, head, offset;
@@ -74,7 +74,8 @@ static __device__ __forceinline__ u8 *syc_kv_in_cache(const syc_kv_copy<Slots> &
            at.head * p.head_stride + at.offset;
 }
 
-/* As syc_move. Rows that go to the cache are loaded while the last threads, which load least, look up their slots. */
+/* As syc_move. Rows that go to the cache are loaded while the last threads, which load least, look up their
+   slots. */
 template <typename V, bool TO_CACHE, int AHEAD, class Slots>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
     syc_kv_copy_rows(const __grid_constant__ syc_gate gate, const __grid_constant__ syc_kv_copy<Slots> copy)

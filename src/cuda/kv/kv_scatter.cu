@@ -1,6 +1,6 @@
 /*
- * kv_scatter and kv_blocks on a device: slots and blocks are validated, those that occur twice by tables of positions;
- * then rows are copied in any order.
+ * kv_scatter and kv_blocks on a device: slots and blocks are validated, those that occur twice by tables of
+ * positions; then rows are copied in any order.
  */
 #include "cuda/prim/hash.cuh"
 #include "cuda/kv/kv_rows.cuh"

@@ -50,8 +50,8 @@ static __device__ __forceinline__ u64 syc_first_bytes(const u8 *row, int64_t n_e
 }
 
 /*
- * Calls put(j, e) for the j-th expert e of a map row, in any order; returns how many there are. By a whole warp, of
- * which `lanes` have one row; `bytes` is syc_first_bytes of it.
+ * Calls put(j, e) for the j-th expert e of a map row, in any order; returns how many there are. By a whole
+ * warp, of which `lanes` have one row; `bytes` is syc_first_bytes of it.
  */
 template <class Put>
 static __device__ int64_t syc_each_expert(const u8 *row, int64_t n_experts, int lanes, u64 bytes,
@@ -138,7 +138,8 @@ struct syc_slot_keys {
     }
 };
 
-/* Where ranked slots go, for syc_rank, and where the rows of tokens go, for syc_fan: a window of the ranked rows. */
+/* Where ranked slots go, for syc_rank, and where the rows of tokens go, for syc_fan: a window of the ranked
+   rows. */
 struct syc_slot_rows {
     syc_split by_k;
     int64_t row_begin, n_rows;

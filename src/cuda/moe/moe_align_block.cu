@@ -1,6 +1,6 @@
 /*
- * moe_align_block on a device: slots are ranked by expert, then every place of sorted_slots finds its expert and takes
- * a slot or padding.
+ * moe_align_block on a device: slots are ranked by expert, then every place of sorted_slots finds its expert
+ * and takes a slot or padding.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/rank.cuh"
@@ -10,8 +10,8 @@
 enum { IN_SHARED = 4096 }; /* experts whose first places every block computes for itself */
 
 /*
- * Items: slots, then entries of expert_map. Only the first have keys. Loads and divisions are without calls, since
- * several items are in flight.
+ * Items: slots, then entries of expert_map. Only the first have keys. Loads and divisions are without calls,
+ * since several items are in flight.
  */
 struct align_keys {
     int64_t n;

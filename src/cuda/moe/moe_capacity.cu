@@ -1,5 +1,6 @@
 /*
- * moe_capacity on a device: one block finds the largest count, or the first negative one, and then writes or reports.
+ * moe_capacity on a device: one block finds the largest count, or the first negative one, and then writes or
+ * reports.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/block.cuh"

@@ -1,6 +1,6 @@
 /*
- * moe_combine on a device. One choice is a product, which keeps the sign of zero. Several are a sum that begins with
- * +0.
+ * moe_combine on a device. One choice is a product, which keeps the sign of zero. Several are a sum that
+ * begins with +0.
  */
 #include "cuda/moe/slot_sums.cuh"
 #include "cuda/runtime/backend.cuh"

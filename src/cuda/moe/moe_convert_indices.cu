@@ -1,7 +1,7 @@
 /*
- * moe_convert_indices on a device. The owner of a row is the least position of sorted_indices that names it, found by
- * atomic minima. Forms that list the rows of a token have them by token already, or get them listed in any order; a
- * warp finds the place of each among them.
+ * moe_convert_indices on a device. The owner of a row is the least position of sorted_indices that names it,
+ * found by atomic minima. Forms that list the rows of a token have them by token already, or get them listed
+ * in any order; a warp finds the place of each among them.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/load.cuh"

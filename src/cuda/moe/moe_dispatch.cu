@@ -1,10 +1,11 @@
 /*
- * moe_dispatch on a device. Where several samples may name one slot, or slots without a sample are cleared, a first
- * kernel leaves the sample of each slot in a table; the second copies rows, by slot where all of them are written, else
- * by sample. Only when dispatch is input itself are rows written one after the other, by threads that own columns.
+ * moe_dispatch on a device. Where several samples may name one slot, or slots without a sample are cleared, a
+ * first kernel leaves the sample of each slot in a table; the second copies rows, by slot where all of them
+ * are written, else by sample. Only when dispatch is input itself are rows written one after the other, by
+ * threads that own columns.
  *
- * The table is never cleared. An entry counts only if its sample names the slot, and no other contents can pass for
- * that: whatever the memory held before, an entry that passes is a sample of this call.
+ * The table is never cleared. An entry counts only if its sample names the slot, and no other contents can
+ * pass for that: whatever the memory held before, an entry that passes is a sample of this call.
  */
 #include "cuda/prim/slots.cuh"
 #include "cuda/runtime/backend.cuh"
@@ -24,8 +25,9 @@ struct samples {
 /* ---- The sample of each slot ---- */
 
 /*
- * The greatest sample that names a slot ends in its entry: a thread that takes a greater one out of the table by
- * putting its own in puts that back in the next turn. What is smaller, or does not name the slot, is dropped.
+ * The greatest sample that names a slot ends in its entry: a thread that takes a greater one out of the table
+ * by putting its own in puts that back in the next turn. What is smaller, or does not name the slot, is
+ * dropped.
  */
 static __global__ void __launch_bounds__(256) mark(const struct samples samples, bool unique)
 {
@@ -118,8 +120,8 @@ struct coded_samples {
 
 enum { COLUMN_THREADS = 64, TOGETHER = 8 };
 
-/* Samples in order, TOGETHER of them loaded at a time; the row of one that a sample just before it wrote comes from
-   there. */
+/* Samples in order, TOGETHER of them loaded at a time; the row of one that a sample just before it wrote
+   comes from there. */
 template <sy_type T, bool WIDE>
 static __global__ void __launch_bounds__(COLUMN_THREADS)
     scale_columns(const struct dispatch d, int64_t width, const syc_gate gate)

@@ -1,7 +1,7 @@
 /*
- * moe_dispatch_grad_gate on a device: dot products of rows, four threads each (dots.cuh). Where there are few, a block
- * of threads takes one block of one of them: products are independent, so all threads make them, of vectors, and leave
- * them in shared memory; LANES threads add them in the order of dots.cuh.
+ * moe_dispatch_grad_gate on a device: dot products of rows, four threads each (dots.cuh). Where there are
+ * few, a block of threads takes one block of one of them: products are independent, so all threads make them,
+ * of vectors, and leave them in shared memory; LANES threads add them in the order of dots.cuh.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/dots.cuh"
@@ -35,8 +35,8 @@ template <int N> static __device__ __forceinline__ void put_products(const float
     }
 }
 
-/* Lanes of the products of two rows: thread l of the block has that of l, for l < LANES. No lane is ever -0, so that
-   zeros for missing elements change nothing. */
+/* Lanes of the products of two rows: thread l of the block has that of l, for l < LANES. No lane is ever -0,
+   so that zeros for missing elements change nothing. */
 template <class Numbers>
 static __device__ __forceinline__ float add_products(const u8 *a, const u8 *b, int n, float *product)
 {

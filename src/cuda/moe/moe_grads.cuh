@@ -23,8 +23,8 @@ static __device__ __forceinline__ void syc_clear_token(u8 *to, int64_t n_experts
     __syncwarp();
 }
 
-/* The expert of the entry `first + lane` of a token, or -1: none, or a later entry of the token has the same one.
-   The warp calls it as it calls syc_entry_weight. */
+/* The expert of the entry `first + lane` of a token, or -1: none, or a later entry of the token has the same
+   one. The warp calls it as it calls syc_entry_weight. */
 static __device__ __forceinline__ int64_t syc_entry_expert(const syc_moe_lists &l, int64_t t, int64_t entry,
                                                            int64_t n, int32_t row, int64_t *live)
 {
@@ -40,8 +40,9 @@ static __device__ __forceinline__ int64_t syc_entry_expert(const syc_moe_lists &
 }
 
 /*
- * The gradients of a token's probs, by a warp. Values: `void put(to, bytes, t, n, row, expert)`, called by the warp for
- * up to 32 entries, with the row and the expert of its entry in each lane; -1 where there is none.
+ * The gradients of a token's probs, by a warp. Values: `void put(to, bytes, t, n, row, expert)`, called by
+ * the warp for up to 32 entries, with the row and the expert of its entry in each lane; -1 where there is
+ * none.
  */
 template <class Values>
 static __device__ __forceinline__ void syc_fill_token(const syc_moe_lists &l, u8 *to, int bytes, int64_t t,

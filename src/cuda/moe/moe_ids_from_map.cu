@@ -1,7 +1,7 @@
 /*
- * moe_ids_from_map on a device. A first kernel reads the map once, counts each row and keeps the map as bits in scratch
- * memory; a second one makes the ids of the bits. Some lanes of a warp share a row: 16 experts each in the first
- * kernel, 64 in the second.
+ * moe_ids_from_map on a device. A first kernel reads the map once, counts each row and keeps the map as bits
+ * in scratch memory; a second one makes the ids of the bits. Some lanes of a warp share a row: 16 experts
+ * each in the first kernel, 64 in the second.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/block.cuh"

@@ -1,7 +1,7 @@
 /*
- * moe_locations on a device. The k*S choices in the order they are visited, choice by choice, are ranked by expert: the
- * place of a choice is its rank among those of its expert. Few experts are ranked by counting, many by sorting. With
- * importance the samples are sorted first.
+ * moe_locations on a device. The k*S choices in the order they are visited, choice by choice, are ranked by
+ * expert: the place of a choice is its rank among those of its expert. Few experts are ranked by counting,
+ * many by sorting. With importance the samples are sorted first.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/block.cuh"
@@ -30,8 +30,8 @@ struct importance {
     }
 };
 
-/* A chunk for each block: the largest number belongs to the least key and, of equal ones, to the first sample. Zeros
-   fill the last chunk. If there is only one, its order is the order of all. */
+/* A chunk for each block: the largest number belongs to the least key and, of equal ones, to the first
+   sample. Zeros fill the last chunk. If there is only one, its order is the order of all. */
 static __global__ void __launch_bounds__(CHUNK / 2)
     sort_chunks(const struct importance importance, int64_t n, u64 *sorted, u32 *order)
 {

@@ -1,7 +1,7 @@
 /*
- * moe_map_from_ids on a device. The ids are validated, each against those before it in its row. Then a block makes some
- * rows of the map, or of the probs, in shared memory and stores them as they are: every byte is written once, in long
- * pieces.
+ * moe_map_from_ids on a device. The ids are validated, each against those before it in its row. Then a block
+ * makes some rows of the map, or of the probs, in shared memory and stores them as they are: every byte is
+ * written once, in long pieces.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/load.cuh"
@@ -108,8 +108,8 @@ struct fill {
     struct tiles map, probs;
 };
 
-/* Stores `bytes` of shared memory by `step` threads, of which this is number `own`; both sides are equally far from a
-   multiple of 16. */
+/* Stores `bytes` of shared memory by `step` threads, of which this is number `own`; both sides are equally
+   far from a multiple of 16. */
 static __device__ __forceinline__ void store_piece(u8 *to, const u8 *from, int bytes, int own, int step)
 {
     const int head = min(bytes, (int)((16 - (uintptr_t)to % 16) % 16)), vectors = (bytes - head) / 16,

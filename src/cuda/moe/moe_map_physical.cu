@@ -1,7 +1,7 @@
 /*
- * moe_map_physical on a device. The slots of every expert are counted, which tells the experts that are named; the
- * validation chooses for FIRST and LOCAL; BALANCED ranks the slots of an expert; then every slot finds its replica. One
- * block does all of it for few slots.
+ * moe_map_physical on a device. The slots of every expert are counted, which tells the experts that are
+ * named; the validation chooses for FIRST and LOCAL; BALANCED ranks the slots of an expert; then every slot
+ * finds its replica. One block does all of it for few slots.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/load.cuh"
@@ -295,7 +295,8 @@ static __device__ __forceinline__ u32 remainder_of(u64 i, u32 n)
     return i >> 32 == 0 ? (u32)i % n : remainder_of_large(i, n);
 }
 
-/* The physical expert of a slot that names expert e of token t, which has so many replicas; `turn`: of BALANCED. */
+/* The physical expert of a slot that names expert e of token t, which has so many replicas; `turn`: of
+   BALANCED. */
 static __device__ __forceinline__ int32_t replica_of(const struct physical &job, int64_t t, int64_t e,
                                                      u32 replicas, int32_t first, u64 turn)
 {

@@ -1,7 +1,7 @@
 /*
- * moe_pad_map on a device. The zeros of every column are counted in chunks of tokens; then a chunk has the zeros before
- * it, and fills those of its own that the column still lacks. A block takes a chunk of up to 256 columns; its threads
- * take four columns each and a slice of the chunk's tokens.
+ * moe_pad_map on a device. The zeros of every column are counted in chunks of tokens; then a chunk has the
+ * zeros before it, and fills those of its own that the column still lacks. A block takes a chunk of up to 256
+ * columns; its threads take four columns each and a slice of the chunk's tokens.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/load.cuh"

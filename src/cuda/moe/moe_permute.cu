@@ -1,7 +1,7 @@
 /*
- * moe_permute on a device. Packed: slots are ranked by expert, from bits in shared memory where experts are few, else
- * from lists of experts; then every token row is read once and written to the rows of its slots. Capacity: the map
- * becomes a row of bits per expert, from which each expert takes its tokens.
+ * moe_permute on a device. Packed: slots are ranked by expert, from bits in shared memory where experts are
+ * few, else from lists of experts; then every token row is read once and written to the rows of its slots.
+ * Capacity: the map becomes a row of bits per expert, from which each expert takes its tokens.
  */
 #include "cuda/prim/block.cuh"
 #include "cuda/moe/moe.cuh"
@@ -67,10 +67,11 @@ static void rank_listed(syc_call *call, const syi_moe_permute_plan *p, const syc
 /* ---- Packed, few experts ---- */
 
 /*
- * Tokens are cut into chunks. The first kernel counts the tokens of each expert in a chunk and validates them. The
- * second ranks the slots of its chunk meanwhile, then adds what comes before. Both hold the map as bits in shared
- * memory: `rm`, the experts of each token, and `cm`, for 32 tokens each, the tokens of each expert. They run for
- * microseconds, and once: loops that are not unrolled are faster, because their code has to be fetched.
+ * Tokens are cut into chunks. The first kernel counts the tokens of each expert in a chunk and validates
+ * them. The second ranks the slots of its chunk meanwhile, then adds what comes before. Both hold the map as
+ * bits in shared memory: `rm`, the experts of each token, and `cm`, for 32 tokens each, the tokens of each
+ * expert. They run for microseconds, and once: loops that are not unrolled are faster, because their code has
+ * to be fetched.
  */
 enum {
     INDEX_THREADS = SYC_RANK_THREADS,
@@ -109,8 +110,8 @@ static __device__ __forceinline__ u32 bits_of(uint4 v)
 }
 
 /*
- * The bits of n tokens from t0 on. WIDE: map rows are multiples of 16 aligned bytes. `turn`: where to begin; blocks
- * that read the same tokens begin at different ones.
+ * The bits of n tokens from t0 on. WIDE: map rows are multiples of 16 aligned bytes. `turn`: where to begin;
+ * blocks that read the same tokens begin at different ones.
  */
 template <bool WIDE>
 static __device__ void map_bits(const chunks &a, int64_t t0, int n, u32 *rm, u32 *cm, int turn)
@@ -210,8 +211,8 @@ static __global__ void __launch_bounds__(INDEX_THREADS, 2)
         put_overfull(a, gate, (int)blockIdx.x, first);
 }
 
-/* entries[r * K + j]: expert of slot j of token r, and its rank among the tokens of that expert in the tile; all
-   ones: none. run[e]: tokens of expert e in the tile. */
+/* entries[r * K + j]: expert of slot j of token r, and its rank among the tokens of that expert in the tile;
+   all ones: none. run[e]: tokens of expert e in the tile. */
 template <bool WIDE>
 static __device__ void rank_tile(const chunks &a, int64_t t0, int n, u32 *entries, u32 *work, u32 *run)
 {
@@ -250,8 +251,8 @@ static __device__ void rank_tile(const chunks &a, int64_t t0, int n, u32 *entrie
 }
 
 /*
- * Sums of 8 experts over chunks, by a thread: sum[i * V + v] and before[i * V + v] are those of expert 8 v + i, of all
- * chunks and of those before this one. Halves of 16 bits do not overflow: see lay_out.
+ * Sums of 8 experts over chunks, by a thread: sum[i * V + v] and before[i * V + v] are those of expert 8 v +
+ * i, of all chunks and of those before this one. Halves of 16 bits do not overflow: see lay_out.
  */
 static __device__ void add_counts(const chunks &a, u32 *sum, u32 *before)
 {
@@ -273,8 +274,8 @@ static __device__ void add_counts(const chunks &a, u32 *sum, u32 *before)
     }
 }
 
-/* Waits for the counts; total[e]: rows of experts before e; base[e]: and those of e in chunks before. False: a
-   fault. */
+/* Waits for the counts; total[e]: rows of experts before e; base[e]: and those of e in chunks before. False:
+   a fault. */
 static __device__ __forceinline__ bool add_chunks(const chunks &a, const syc_slot_rows &out, u32 *work,
                                                   u32 *total, u32 *base, const syc_gate &gate)
 {
@@ -392,8 +393,8 @@ static void rank_chunks(syc_call *call, const chunks &a, const syc_slot_rows &ou
 
 enum { ALONE_SLOTS = 32, ALONE_TOKENS = 512 };
 
-/* One kernel: every block reads the whole map, then ranks and moves its own parts of tokens; the first is loaded
-   meanwhile. */
+/* One kernel: every block reads the whole map, then ranks and moves its own parts of tokens; the first is
+   loaded meanwhile. */
 template <bool WIDE>
 static __global__ void __launch_bounds__(INDEX_THREADS, 2)
     permute_alone(const chunks a, const syc_slot_rows out, const syc_fan_shape s, u32 parts, u32 width,

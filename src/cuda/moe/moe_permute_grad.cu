@@ -1,6 +1,6 @@
 /*
- * moe_permute_grad on a device. Copying a token to several rows and adding several rows up are adjoint, so the gradient
- * of the tokens is the plain inverse; that of the probs moves single values back, beside it.
+ * moe_permute_grad on a device. Copying a token to several rows and adding several rows up are adjoint, so
+ * the gradient of the tokens is the plain inverse; that of the probs moves single values back, beside it.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/moe/moe_grads.cuh"

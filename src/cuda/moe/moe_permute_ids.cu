@@ -1,6 +1,6 @@
 /*
- * moe_permute_ids on a device: slots are ranked by expert, or sorted where ids may be any numbers; then every token row
- * is read once and written to the rows of its slots.
+ * moe_permute_ids on a device: slots are ranked by expert, or sorted where ids may be any numbers; then every
+ * token row is read once and written to the rows of its slots.
  */
 #include "cuda/moe/moe.cuh"
 #include "cuda/runtime/backend.cuh"

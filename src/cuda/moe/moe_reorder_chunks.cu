@@ -1,6 +1,6 @@
 /*
- * moe_reorder_chunks on a device: one block sums the counts in both orders and validates them, then every row that is
- * written finds its chunk.
+ * moe_reorder_chunks on a device: one block sums the counts in both orders and validates them, then every row
+ * that is written finds its chunk.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/load.cuh"
@@ -37,8 +37,8 @@ struct reorder {
         return p.args.inverse ? r * p.n_experts + e : e * p.n_ranks + r;
     }
 
-    /* First rows of all chunks in one of the orders. Sums stop past the last row; a wrong count is past it by itself.
-       Returns the first cell whose rows end there. By the whole block. */
+    /* First rows of all chunks in one of the orders. Sums stop past the last row; a wrong count is past it by
+       itself. Returns the first cell whose rows end there. By the whole block. */
     __device__ u64 sum(bool by_expert, int64_t *rows, u64 *all) const
     {
         __shared__ u64 part[SYC_BLOCK_WARPS], first;

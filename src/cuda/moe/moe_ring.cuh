@@ -1,8 +1,8 @@
 /*
- * Rings of stages in shared memory for the rows of tokens. A producer warp keeps bulk loads on their way, other warps
- * work on what has arrived. An item is a piece of all rows of one token; a stage holds one item. Blocks are persistent,
- * one per multiprocessor, and take tokens blockIdx.x, blockIdx.x + gridDim.x and so on, so that the device works in one
- * window of the rows of each expert.
+ * Rings of stages in shared memory for the rows of tokens. A producer warp keeps bulk loads on their way,
+ * other warps work on what has arrived. An item is a piece of all rows of one token; a stage holds one item.
+ * Blocks are persistent, one per multiprocessor, and take tokens blockIdx.x, blockIdx.x + gridDim.x and so
+ * on, so that the device works in one window of the rows of each expert.
  */
 #pragma once
 
@@ -37,8 +37,9 @@ static inline int64_t syc_items_memory(const syc_device *device)
 }
 
 /*
- * Pieces are multiples of `unit` bytes, `gap` bytes apart, and at most `most`; there are `least` stages or more. With
- * `groups`, workers of several items take them in turns: each stage always serves the same of them.
+ * Pieces are multiples of `unit` bytes, `gap` bytes apart, and at most `most`; there are `least` stages or
+ * more. With `groups`, workers of several items take them in turns: each stage always serves the same of
+ * them.
  */
 static inline syc_items syc_items_of(const syc_device *device, int64_t row_bytes, int rows, int unit, int gap,
                                      int64_t most, int least, bool groups)
@@ -99,9 +100,9 @@ struct syc_cursor {
 };
 
 /*
- * Rows and weights, or experts, of the items that a warp takes, `step` apart, which are loaded long before they are
- * needed: the lanes hold those of as many items as there is room for, and nothing is computed from a number before its
- * turn. A load takes as long as all the bulk loads ahead of it: some microseconds.
+ * Rows and weights, or experts, of the items that a warp takes, `step` apart, which are loaded long before
+ * they are needed: the lanes hold those of as many items as there is room for, and nothing is computed from a
+ * number before its turn. A load takes as long as all the bulk loads ahead of it: some microseconds.
  */
 struct syc_slots_ahead {
     int shift, i, step; /* log2 of the lanes of an item; the next one of those that are held */
@@ -163,8 +164,8 @@ struct syc_slots_ahead {
     }
 };
 
-/* Lists the experts and weights of this block's tokens by the workers, while the kernel before validates: nothing
-   but scratch. */
+/* Lists the experts and weights of this block's tokens by the workers, while the kernel before validates:
+   nothing but scratch. */
 static __device__ __forceinline__ void syc_list_tokens(const syc_moe_lists &l)
 {
     const int lanes = syc_map_lanes(l.n_experts), each = 32 / lanes;
@@ -187,7 +188,8 @@ static __device__ __forceinline__ u32 syc_live_slots(const syc_moe_lists &l, int
     return __ballot_sync(SYC_ALL_LANES, row >= 0) >> first & ((1u << l.n_slots) - 1u);
 }
 
-/* The weight of slot `lane`, from those of the item; with l.weights they are those of its rows, one after the other. */
+/* The weight of slot `lane`, from those of the item; with l.weights they are those of its rows, one after the
+   other. */
 static __device__ __forceinline__ float syc_slot_weight(const syc_moe_lists &l, float weight, int first,
                                                         u32 live)
 {
@@ -211,10 +213,10 @@ static __device__ __forceinline__ void syc_items_begin(const syc_items &r, syc_b
 }
 
 /*
- * Waits for the validation; returns whether the block may write. The producer starts some loads before it, and goes on
- * with all others until the last item, or, when nothing may be written, waits for those it started: loads must end
- * before the block does. `load(cursor, row)`, by the whole warp, loads an item; `row` is that of slot `lane` of its
- * token.
+ * Waits for the validation; returns whether the block may write. The producer starts some loads before it,
+ * and goes on with all others until the last item, or, when nothing may be written, waits for those it
+ * started: loads must end before the block does. `load(cursor, row)`, by the whole warp, loads an item; `row`
+ * is that of slot `lane` of its token.
  */
 template <class Load>
 static __device__ __forceinline__ bool syc_items_run(const syc_moe_lists &l, const syc_items &r,

@@ -1,8 +1,8 @@
 /*
- * moe_route on a device. Up to a thousand experts: a warp per token, some neighbouring experts in each lane, and for
- * each slot the largest key of the warp. Given experts: a warp per token, a slot in each lane. More of them, or many
- * slots: moe_route.cuh. A capacity sorts the pairs of tokens and experts by expert; then the surplus of each is removed
- * from the map.
+ * moe_route on a device. Up to a thousand experts: a warp per token, some neighbouring experts in each lane,
+ * and for each slot the largest key of the warp. Given experts: a warp per token, a slot in each lane. More
+ * of them, or many slots: moe_route.cuh. A capacity sorts the pairs of tokens and experts by expert; then the
+ * surplus of each is removed from the map.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/moe/moe_route.cuh"
@@ -17,8 +17,8 @@ enum {
 
 /* ---- Few experts ---- */
 
-/* What code costs is fetching it once: loops over a lane's experts are unrolled, since these are in registers, and
-   everything that can be is done once for all kinds of scores and types. */
+/* What code costs is fetching it once: loops over a lane's experts are unrolled, since these are in
+   registers, and everything that can be is done once for all kinds of scores and types. */
 
 template <int N> static __device__ __forceinline__ void load_words(const void *from, u32 word[N])
 {
@@ -54,7 +54,8 @@ template <int N> static __device__ __forceinline__ void load_wide(const u8 *row,
     }
 }
 
-/* Those of a lane by the way of shared memory: any type and alignment, n in all, `each` of a lane. Beyond them -inf. */
+/* Those of a lane by the way of shared memory: any type and alignment, n in all, `each` of a lane. Beyond
+   them -inf. */
 template <int N>
 static __device__ __forceinline__ void load_any(const u8 *row, sy_type type, int n, int each, float *shared,
                                                 float x[N])
@@ -94,8 +95,9 @@ static __device__ __forceinline__ void store_scores(u8 *row, int n, int each, fl
     __syncwarp();
 }
 
-/* The sum over a warp of the weights of exponentials, e*2^40 rounded to whole numbers, in two parts: multiples of 2^-19
-   are the upper one, and what is left of e is below 2^-20. Sums of 1024 of either fit 32 bits. */
+/* The sum over a warp of the weights of exponentials, e*2^40 rounded to whole numbers, in two parts:
+   multiples of 2^-19 are the upper one, and what is left of e is below 2^-20. Sums of 1024 of either fit 32
+   bits. */
 template <int N> static __device__ __forceinline__ u64 sum_weights(const float e[N])
 {
     u32 high = 0, low = 0;
@@ -111,8 +113,8 @@ template <int N> static __device__ __forceinline__ u64 sum_weights(const float e
            (u64)(int64_t)__reduce_add_sync(SYC_ALL_LANES, (int)low);
 }
 
-/* The scores of logits x, or of their exponentials e. The score is the same for all: branches around loops, not in
-   them. */
+/* The scores of logits x, or of their exponentials e. The score is the same for all: branches around loops,
+   not in them. */
 template <int N>
 static __device__ __forceinline__ void score_all(sy_route_score score, const float x[N], double divisor,
                                                  float e[N])
@@ -151,8 +153,8 @@ static __device__ __forceinline__ void keep_two(float *first, float *second, flo
     *second = fmaxf(*second, smaller);
 }
 
-/* The sum of the n largest values of the group of this lane, added from the largest on: one value, and all equal to
-   it, after the other. All lanes take n turns, the last of which may find nothing to add. */
+/* The sum of the n largest values of the group of this lane, added from the largest on: one value, and all
+   equal to it, after the other. All lanes take n turns, the last of which may find nothing to add. */
 template <int N> static __device__ __forceinline__ float sum_of_largest(const float v[N], int lanes, int n)
 {
     float sum = 0.0f, below = INFINITY; /* larger ones are in the sum */
@@ -221,9 +223,10 @@ template <int N> struct __align__(16) candidates
 };
 
 /*
- * The `n` experts of largest values, expert and score of slot j in lane j. A value that is NaN cannot be chosen; there
- * are at least n others, or all of them are wanted. The n-th largest of the values that are largest of their lanes is a
- * floor that n values reach, and few more: the place of each of these is the number of those before it.
+ * The `n` experts of largest values, expert and score of slot j in lane j. A value that is NaN cannot be
+ * chosen; there are at least n others, or all of them are wanted. The n-th largest of the values that are
+ * largest of their lanes is a floor that n values reach, and few more: the place of each of these is the
+ * number of those before it.
  */
 template <int N>
 static __device__ __forceinline__ void pick(const syc_route &r, int n, const float v[N], const float score[N],
@@ -282,8 +285,8 @@ static __device__ __forceinline__ void pick(const syc_route &r, int n, const flo
     *expert_score = __uint_as_float(own_first.y);
 }
 
-/* Whether the order of logits may differ from that of shares, because two shares of different logits are equal. Lane
-   K has the share of the first loser. */
+/* Whether the order of logits may differ from that of shares, because two shares of different logits are
+   equal. Lane K has the share of the first loser. */
 static __device__ __forceinline__ bool shares_tie(int n, int k, u32 expert, float share)
 {
     const float before = __shfl_up_sync(SYC_ALL_LANES, share, 1);
@@ -293,8 +296,8 @@ static __device__ __forceinline__ bool shares_tie(int n, int k, u32 expert, floa
     return __any_sync(SYC_ALL_LANES, share == before && (lost || later)) != 0;
 }
 
-/* The weight of winner j in lane j, from the experts and scores of n winners in order of their values; other lanes have
-   anything. *divisor is what weights are divided by. */
+/* The weight of winner j in lane j, from the experts and scores of n winners in order of their values; other
+   lanes have anything. *divisor is what weights are divided by. */
 static __device__ __forceinline__ float weigh(const syi_moe_route_plan &p, int64_t t, int n, u32 expert,
                                               float score, float *divisor)
 {
@@ -560,7 +563,8 @@ static int64_t few_blocks(const syc_device *device, int64_t n)
     return wanted < most ? wanted : most;
 }
 
-/* Experts of a lane so that every group is in whole lanes, a power of two; 0: the general kernel is needed. */
+/* Experts of a lane so that every group is in whole lanes, a power of two; 0: the general kernel is
+   needed. */
 static int experts_of_lane(const syi_moe_route_plan *p, int *group_lanes)
 {
     const int64_t size = p->args.groups > 0 ? p->n_experts / p->args.groups : 1;

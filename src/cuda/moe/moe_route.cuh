@@ -1,16 +1,17 @@
 /*
- * moe_route on a device: what both of its kernels share, and the general one, a block per token, for any number of
- * experts and slots. Scores and values of a token are kept in scratch memory; a radix select finds the K-th value, and
- * the winners are sorted.
+ * moe_route on a device: what both of its kernels share, and the general one, a block per token, for any
+ * number of experts and slots. Scores and values of a token are kept in scratch memory; a radix select finds
+ * the K-th value, and the winners are sorted.
  */
 #pragma once
 
 #include "base/floats.h"
 
 /*
- * above / below, rounded once, for a divisor from 1 to 4 and a dividend of 0 to 1 whose quotient is not subnormal. The
- * dividend is scaled so that no remainder is subnormal either: then the steps of a division without its special cases
- * are exact. The approximate reciprocal is where Newton's method begins; the last step rounds.
+ * above / below, rounded once, for a divisor from 1 to 4 and a dividend of 0 to 1 whose quotient is not
+ * subnormal. The dividend is scaled so that no remainder is subnormal either: then the steps of a division
+ * without its special cases are exact. The approximate reciprocal is where Newton's method begins; the last
+ * step rounds.
  */
 SYI_BOTH static inline float syc_quotient_of(float above, float below)
 {
@@ -54,8 +55,8 @@ struct syc_route {
     size_t block_bytes;
 };
 
-/* The canonical value of a float: NaN becomes -inf, +inf the largest number, -0 becomes +0. Adding 0 quiets a NaN that
-   signals, which a maximum might return. */
+/* The canonical value of a float: NaN becomes -inf, +inf the largest number, -0 becomes +0. Adding 0 quiets a
+   NaN that signals, which a maximum might return. */
 static __device__ __forceinline__ float syc_canonical_number(float x)
 {
     return fminf(fmaxf(x + 0.0f, -INFINITY), 0x1.fffffep127f);
@@ -189,8 +190,8 @@ static __device__ __forceinline__ void syc_put_slot(const syi_moe_route_plan &p,
                         w);
 }
 
-/* Everything about one slot; the rows of map and probs are cleared already. E+S is that of a finished token, -1 is
-   unused. */
+/* Everything about one slot; the rows of map and probs are cleared already. E+S is that of a finished token,
+   -1 is unused. */
 static __device__ __forceinline__ void syc_put_winner(const syc_route &r, int64_t t, int64_t slot, int e,
                                                       float w)
 {
@@ -287,8 +288,9 @@ SYC_COLD void syc_score_many(const syc_route &r, const syc_route_block &b, int64
 }
 
 /*
- * The k first of n keys, the largest first and equal ones by place: visit(i, j) for every place i, where j is -1 for
- * those that are not among them, and otherwise counts them in order of their places. A radix select finds the k-th key.
+ * The k first of n keys, the largest first and equal ones by place: visit(i, j) for every place i, where j is
+ * -1 for those that are not among them, and otherwise counts them in order of their places. A radix select
+ * finds the k-th key.
  */
 template <class Key, class Visit>
 static __device__ __forceinline__ void syc_choose(int64_t n, int64_t k, syc_route_shared *s, Key key,
@@ -333,7 +335,8 @@ static __device__ __forceinline__ void syc_choose(int64_t n, int64_t k, syc_rout
     __syncthreads();
 }
 
-/* The key of the sum of the largest values of a group, added from the largest on; a warp finds one after the other. */
+/* The key of the sum of the largest values of a group, added from the largest on; a warp finds one after the
+   other. */
 SYC_COLD u32 syc_sum_of_largest(const u32 *value, u32 size, int64_t n)
 {
     float sum = 0.0f;

@@ -1,7 +1,7 @@
 /*
- * Gradients of moe_unpermute where there is much to move: the gradient of a token and the saved rows of its slots are
- * read once, into a ring (see moe_ring.cuh). Workers scale the gradient for each of its rows and store it, other warps
- * add up the dot products. All of them pass every item in order.
+ * Gradients of moe_unpermute where there is much to move: the gradient of a token and the saved rows of its
+ * slots are read once, into a ring (see moe_ring.cuh). Workers scale the gradient for each of its rows and
+ * store it, other warps add up the dot products. All of them pass every item in order.
  */
 #include "cuda/moe/moe_ring.cuh"
 #include "cuda/moe/moe_spread.cuh"
@@ -28,8 +28,8 @@ static syc_items items_of(const syc_device *device, const syc_spread *s)
     return syc_items_of(device, s->hidden * size, rows, unit, lanes, most, STAGES, false);
 }
 
-/* Warps for the dot products of an item: additions of a lane follow each other, so where an item has few products
-   several teams take items in turns. The pieces of a row are of one team. */
+/* Warps for the dot products of an item: additions of a lane follow each other, so where an item has few
+   products several teams take items in turns. The pieces of a row are of one team. */
 static int teams_of(const syc_items *r)
 {
     return r->pieces > 1                  ? 1
@@ -187,7 +187,8 @@ static __device__ __forceinline__ float fold_lanes(const float (&sum)[2])
     return __fadd_rn(a, b);
 }
 
-/* Zeros for the experts that a token is not routed to, by a warp. It is routed to the n from lane `base` on. */
+/* Zeros for the experts that a token is not routed to, by a warp. It is routed to the n from lane `base`
+   on. */
 static __device__ __forceinline__ void clear_probs(const syc_spread &s, int64_t t, float experts, int base,
                                                    int n)
 {

@@ -1,7 +1,7 @@
 /*
- * Tokens and their permuted rows on a device: which rows belong to a token and with which weights, for moe_unpermute,
- * moe_unpermute_ids and the gradients of moe_permute and moe_unpermute. moe_unpermute.cu has the kernels that validate
- * and add up.
+ * Tokens and their permuted rows on a device: which rows belong to a token and with which weights, for
+ * moe_unpermute, moe_unpermute_ids and the gradients of moe_permute and moe_unpermute. moe_unpermute.cu has
+ * the kernels that validate and add up.
  */
 #pragma once
 
@@ -68,7 +68,8 @@ struct syc_moe_sums {
     int64_t hidden;
     sy_type type;
     syi_rows rows, out;
-    /* Gradients of probs that are moved beside the sums: from grad_rows [M] to grad_probs [T,E]. prob_bytes 0: none. */
+    /* Gradients of probs that are moved beside the sums: from grad_rows [M] to grad_probs [T,E]. prob_bytes
+       0: none. */
     const u8 *grad_rows;
     syi_rows grad_probs;
     int prob_bytes;
@@ -79,8 +80,8 @@ struct syc_moe_sums {
 void syc_moe_take_sums(const syc_device *device, syc_moe_sums *sums, syc_scratch *scratch);
 void syc_moe_sum(syc_call *call, const syc_moe_sums *sums); /* after the validation */
 
-/* The same for packed rows whose vectors of 16 bytes are aligned, and for codes, whose alignment syc_moe_ring_pays
-   knows (moe_sum_ring.cu). */
+/* The same for packed rows whose vectors of 16 bytes are aligned, and for codes, whose alignment
+   syc_moe_ring_pays knows (moe_sum_ring.cu). */
 bool syc_moe_ring_pays(const syc_device *device, const syc_moe_sums *sums);
 void syc_moe_sum_ring(syc_call *call, const syc_moe_sums *sums);
 
@@ -107,8 +108,8 @@ static __device__ __forceinline__ int32_t syc_entry_row(const syc_moe_lists &l, 
 }
 
 /*
- * The slot from which a row gets its gradient: the highest that names it. The table is never cleared; whatever a word
- * held before, it counts only if its slot names the row.
+ * The slot from which a row gets its gradient: the highest that names it. The table is never cleared;
+ * whatever a word held before, it counts only if its slot names the row.
  */
 static __device__ __forceinline__ int32_t syc_owner(const syc_moe_lists &l, int64_t row)
 {
@@ -138,9 +139,9 @@ static __device__ __forceinline__ int64_t syc_list_token(const syc_moe_lists &l,
 }
 
 /*
- * The weight of the entry first + lane of a token with row `row`, 0 for none. The warp calls it for first = 0, 32 ...
- * and keeps *live, the rows so far, between. `mine` is shared memory of 32 weights of this warp: a token of up to 32
- * slots finds its weights there by itself, before the validation has ended.
+ * The weight of the entry first + lane of a token with row `row`, 0 for none. The warp calls it for first =
+ * 0, 32 ... and keeps *live, the rows so far, between. `mine` is shared memory of 32 weights of this warp: a
+ * token of up to 32 slots finds its weights there by itself, before the validation has ended.
  */
 static __device__ __forceinline__ float syc_entry_weight(const syc_moe_lists &l, int64_t t, int64_t first,
                                                          int32_t row, float *mine, int64_t *live)

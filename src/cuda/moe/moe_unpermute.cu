@@ -1,6 +1,6 @@
 /*
- * moe_unpermute on a device, and what it shares with moe_unpermute_ids and the gradients: the validation of indices and
- * the sums of the rows of each token, which are added in the order of the entries.
+ * moe_unpermute on a device, and what it shares with moe_unpermute_ids and the gradients: the validation of
+ * indices and the sums of the rows of each token, which are added in the order of the entries.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/codes/coded_sums.cuh"
@@ -40,7 +40,8 @@ SYC_COLD void explain_token(const syc_moe_lists &l, int64_t t, syi_found *f)
     *f = {SYI_BAD_MAP_SLOTS, 0, -1, t, routed, live, 0};
 }
 
-/* A thread that takes a higher slot out of the table by putting its own in puts that back in the next turn. */
+/* A thread that takes a higher slot out of the table by putting its own in puts that back in the next
+   turn. */
 static __device__ __forceinline__ void claim_row(const syc_moe_lists &l, int32_t row, int32_t slot)
 {
     for (;;) {
@@ -121,7 +122,8 @@ struct token_check {
     }
 };
 
-/* As many lanes for a token as see its map row. With a map, every routed expert must have a slot with a row. */
+/* As many lanes for a token as see its map row. With a map, every routed expert must have a slot with a
+   row. */
 static __global__ void __launch_bounds__(CHECK_THREADS, 5) /* 48 registers: two of them beside a ring */
     check_tokens(const __grid_constant__ syc_moe_lists l, const __grid_constant__ syc_gate gate)
 {
@@ -174,7 +176,8 @@ static __global__ void __launch_bounds__(CHECK_THREADS, 5) /* 48 registers: two 
 
 enum { INVERT_THREADS = 512, INVERT_WARPS = INVERT_THREADS / 32, INVERT_AHEAD = 16 };
 
-/* What a warp of the kernel below goes through: the indices of its part, in order, several loads at a time. */
+/* What a warp of the kernel below goes through: the indices of its part, in order, several loads at a
+   time. */
 template <class Each> static __device__ __forceinline__ void for_indices(const syc_moe_lists &l, Each each)
 {
     const int64_t end = syc_warp_part(l.n_rows, syc_warp() + 1);
@@ -192,8 +195,9 @@ template <class Each> static __device__ __forceinline__ void for_indices(const s
 }
 
 /*
- * The rows of each token, ascending. A block has `per` tokens, at most INVERT_THREADS, and reads all indices: its warps
- * first count the rows of these tokens in their parts of the indices, then store them. Block 0 validates.
+ * The rows of each token, ascending. A block has `per` tokens, at most INVERT_THREADS, and reads all indices:
+ * its warps first count the rows of these tokens in their parts of the indices, then store them. Block 0
+ * validates.
  */
 static __global__ void __launch_bounds__(INVERT_THREADS)
     invert(const syc_moe_lists l, int per, const syc_gate gate)
@@ -317,8 +321,8 @@ SYC_COLD void put_chunk(chunk *c, const syc_moe_lists &l, int64_t t, int64_t fir
 }
 
 /* The expert whose prob is the weight of entry `lane`, one that exists even if the map has too few; -1 where
-   there is none. Their map row is loaded together with the rows of the entries, and nothing but this number is held
-   beside what is added up. */
+   there is none. Their map row is loaded together with the rows of the entries, and nothing but this number
+   is held beside what is added up. */
 static __device__ __forceinline__ int64_t find_expert(chunk *c, const syc_moe_lists &l, int64_t t,
                                                       int32_t row)
 {
@@ -337,12 +341,13 @@ static __device__ __forceinline__ int64_t find_expert(chunk *c, const syc_moe_li
 }
 
 /*
- * The entries of a group's token, by how many there are. find: their rows, as far as they can be looked up beside the
- * kernel that validates; then the first rows are loaded; weigh_early: weights that can be looked up beside it, too; weigh:
- * all others. row(k), weight(k): of entry k of the chunk.
+ * The entries of a group's token, by how many there are. find: their rows, as far as they can be looked up
+ * beside the kernel that validates; then the first rows are loaded; weigh_early: weights that can be looked
+ * up beside it, too; weigh: all others. row(k), weight(k): of entry k of the chunk.
  */
 
-/* Up to KU slots, of which every thread looks up all: it need not wait for another. The validating kernel makes weights. */
+/* Up to KU slots, of which every thread looks up all: it need not wait for another. The validating kernel
+   makes weights. */
 template <int KU> struct own_entries {
     enum { FEW = 1, SHARED = 0 };
     int32_t rows[KU];
@@ -441,8 +446,8 @@ struct many_entries : shared_entries {
             c->weight[syc_lane()] =
                 n > 0 ? syc_entry_weight(l, t, 0, c->row[syc_lane()], c->found, &live) : 0.0f;
     }
-    /* Calls each(k0, loads) for every KU entries, from k0 of their chunk on. By the whole block; `one`: a chunk holds the
-       entries of all of its groups. there: the first chunk and its first rows are. */
+    /* Calls each(k0, loads) for every KU entries, from k0 of their chunk on. By the whole block; `one`: a
+       chunk holds the entries of all of its groups. there: the first chunk and its first rows are. */
     template <int KU, class Each>
     __device__ __forceinline__ void for_chunks(const syc_moe_lists &l, int64_t t, int64_t n, bool one,
                                                bool there, const Each &each)
@@ -500,8 +505,8 @@ SYC_COLD void move_probs(const syc_moe_sums &s, const syc_gate &gate)
         syc_fill_token(s.lists, syc_out_row(s.grad_probs, t), s.prob_bytes, t, syc_copied_probs{s.grad_rows});
 }
 
-/* A thread loads the pieces of KU rows at a time; the first of these loads are started before the validation has ended.
-   MOVES: blocks past the others move gradients of probs. */
+/* A thread loads the pieces of KU rows at a time; the first of these loads are started before the validation
+   has ended. MOVES: blocks past the others move gradients of probs. */
 template <class Numbers, int KU, int U, class Entries, bool MOVES>
 static __global__ void __launch_bounds__(SYC_GROUP_THREADS, Entries::FEW ? (KU == 2 ? 5 : 3) : 2)
     sum_groups(const __grid_constant__ syc_moe_sums s, const __grid_constant__ syc_groups groups,

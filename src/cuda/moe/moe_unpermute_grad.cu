@@ -1,9 +1,9 @@
 /*
- * moe_unpermute_grad on a device. In packed mode a group of threads reads the gradient of a token once and writes it to
- * all rows of the token; a table holds the owning slot of each row, so that a row that two slots name has one writer,
- * and rows without an owner are cleared. In capacity mode every row has one token, and groups take rows. Gradients of
- * probs are dot products by another kernel, which only reads rows; where there is much to move, one kernel does both
- * (moe_spread_ring.cu).
+ * moe_unpermute_grad on a device. In packed mode a group of threads reads the gradient of a token once and
+ * writes it to all rows of the token; a table holds the owning slot of each row, so that a row that two slots
+ * name has one writer, and rows without an owner are cleared. In capacity mode every row has one token, and
+ * groups take rows. Gradients of probs are dot products by another kernel, which only reads rows; where there
+ * is much to move, one kernel does both (moe_spread_ring.cu).
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/dots.cuh"
@@ -152,8 +152,8 @@ template <sy_type type, bool WIDE> struct dots {
 enum { DOT_THREADS = 64, DOT_SLOTS = DOT_THREADS / 4 };
 
 /*
- * Packed: four threads per slot. Experts that a token is not routed to get zeros, by the warp that has its first slot;
- * all others have a slot with a row.
+ * Packed: four threads per slot. Experts that a token is not routed to get zeros, by the warp that has its
+ * first slot; all others have a slot with a row.
  */
 template <class Dots>
 static __global__ void __launch_bounds__(DOT_THREADS, 8)

@@ -1,7 +1,7 @@
 /*
- * moe_unpermute_ids on a device: the sums of moe_unpermute, with the weights of slots. Calls that add more than rows,
- * or whose indices are in another order, have a kernel of their own: a thread per vector, which reads the slots of its
- * token in order.
+ * moe_unpermute_ids on a device: the sums of moe_unpermute, with the weights of slots. Calls that add more
+ * than rows, or whose indices are in another order, have a kernel of their own: a thread per vector, which
+ * reads the slots of its token in order.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/moe/moe_sums.cuh"
@@ -60,8 +60,8 @@ struct ids_check {
     }
 };
 
-/* sum = fl(sum + fl(w * fl(row + bias))) of vector v; NULL adds nothing, a bias without a row counts as zeros plus
-   bias. */
+/* sum = fl(sum + fl(w * fl(row + bias))) of vector v; NULL adds nothing, a bias without a row counts as zeros
+   plus bias. */
 template <class Numbers>
 static __device__ __forceinline__ void add_entry(float (&sum)[Numbers::N], const u8 *row, const u8 *bias,
                                                  float w, int64_t v)

@@ -1,9 +1,10 @@
 /*
- * Sums of rows that are looked up: a block takes parts of several items, looks up the rows of their choices, and adds
- * them in registers, in the order of the choices, from +0 on.
+ * Sums of rows that are looked up: a block takes parts of several items, looks up the rows of their choices,
+ * and adds them in registers, in the order of the choices, from +0 on.
  *
- * Choices is a struct with `int64_t n_choices`, `struct syc_added choice_at(int64_t choice, int64_t item)`, whose `row`
- * is NULL and its gate 0 where there is none, or past the last choice, and `u8 *to(int64_t item)`.
+ * Choices is a struct with `int64_t n_choices`, `struct syc_added choice_at(int64_t choice, int64_t item)`,
+ * whose `row` is NULL and its gate 0 where there is none, or past the last choice, and `u8 *to(int64_t
+ * item)`.
  */
 #pragma once
 
@@ -33,8 +34,8 @@ static __device__ __forceinline__ void syc_look_up(const Choices &c, const syc_r
     }
 }
 
-/* Adds vector v of n rows, a multiple of SYC_TOGETHER. Rows that are missing add +0, which changes no sum: none is
-   ever -0. */
+/* Adds vector v of n rows, a multiple of SYC_TOGETHER. Rows that are missing add +0, which changes no sum:
+   none is ever -0. */
 template <class Numbers>
 static __device__ __forceinline__ void syc_add_choices(const syc_added *choice, int n, u32 v,
                                                        float (&sum)[Numbers::N])

@@ -1,6 +1,7 @@
 /*
- * What the threads of a block do together: sums, maxima, prefix sums, sorting. A block has at most SYC_BLOCK_WARPS
- * whole warps; all of its threads call these functions. `part` is shared memory of SYC_BLOCK_WARPS words.
+ * What the threads of a block do together: sums, maxima, prefix sums, sorting. A block has at most
+ * SYC_BLOCK_WARPS whole warps; all of its threads call these functions. `part` is shared memory of
+ * SYC_BLOCK_WARPS words.
  */
 #pragma once
 
@@ -92,8 +93,8 @@ static __device__ __forceinline__ u32 syc_block_most(u32 v, u32 (*part)[SYC_BLOC
 
 /* ---- Sorting ---- */
 
-/* Sorts n distinct numbers other than 0 in shared memory, the largest first; the array has room for the next power of
-   two. */
+/* Sorts n distinct numbers other than 0 in shared memory, the largest first; the array has room for the next
+   power of two. */
 [[maybe_unused]] SYC_COLD void syc_sort_few(u64 *x, int n)
 {
     __syncthreads();
@@ -153,8 +154,9 @@ static __device__ __forceinline__ void syc_digit_places(u32 *counts)
 }
 
 /*
- * Sorts n < 2^32 numbers in device memory by their bits from 32 up to `high`, the smallest first; equal ones keep their
- * order. `counts` is shared memory of [SYC_BLOCK_WARPS][SYC_DIGITS]. Returns where the result is: x or y, both of n.
+ * Sorts n < 2^32 numbers in device memory by their bits from 32 up to `high`, the smallest first; equal ones
+ * keep their order. `counts` is shared memory of [SYC_BLOCK_WARPS][SYC_DIGITS]. Returns where the result is:
+ * x or y, both of n.
  */
 [[maybe_unused]] SYC_COLD u64 *syc_sort_many(u64 *x, u64 *y, int64_t n, int high, u32 *counts)
 {

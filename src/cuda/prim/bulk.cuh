@@ -1,12 +1,12 @@
 /*
- * Bulk loads: one thread starts the copy of a piece from global to shared memory, and a barrier in shared memory counts
- * its bytes. From sm_90 on; a kernel that uses them begins with `if (!SYC_BULK) return;` and is launched only where
- * syc_has_bulk is true.
+ * Bulk loads: one thread starts the copy of a piece from global to shared memory, and a barrier in shared
+ * memory counts its bytes. From sm_90 on; a kernel that uses them begins with `if (!SYC_BULK) return;` and is
+ * launched only where syc_has_bulk is true.
  *
- * A barrier goes through phases. A phase ends when `n` arrivals were made and as many bytes were loaded as expected.
- * The wait for phase p (0, 1, 2 ...) takes p & 1; it must not be more than one phase behind.
+ * A barrier goes through phases. A phase ends when `n` arrivals were made and as many bytes were loaded as
+ * expected. The wait for phase p (0, 1, 2 ...) takes p & 1; it must not be more than one phase behind.
  *
- *     syc_barrier_init(&full, 1);                       one thread, then syc_barrier_fence(), then __syncthreads()
+ *     syc_barrier_init(&full, 1);                       one thread; syc_barrier_fence(); __syncthreads()
  *     syc_barrier_expect(&full, bytes);                 one thread: an arrival, and the bytes of this phase
  *     syc_bulk_load(to, from, part, &full);             any threads; addresses and sizes are multiples of 16
  *     syc_barrier_wait(&full, phase & 1);               any threads, then they may read what was loaded
@@ -180,7 +180,8 @@ static __device__ __forceinline__ void syc_bulk_prefetch(const void *from, u32 b
 }
 #endif
 
-/* Rows that go to the second cache while the kernels before this one run: a part by each of its first blocks. */
+/* Rows that go to the second cache while the kernels before this one run: a part by each of its first
+   blocks. */
 struct syc_early {
     const u8 *from;
     int64_t bytes;

@@ -1,7 +1,7 @@
 /*
- * Blocks that run together and store into each other's shared memory, on devices that have clusters (sm_90). A gate
- * opens once the bytes it expects have come; each is used once. What is sent must be in dynamic shared memory, as must
- * gates.
+ * Blocks that run together and store into each other's shared memory, on devices that have clusters (sm_90).
+ * A gate opens once the bytes it expects have come; each is used once. What is sent must be in dynamic shared
+ * memory, as must gates.
  */
 #pragma once
 
@@ -35,8 +35,8 @@ static __device__ __forceinline__ void syc_expect([[maybe_unused]] u64 *gate, [[
 #endif
 }
 
-/* The same where the bytes are known later: they are announced by one thread, ahead of a barrier of the block, and
-   may come before. */
+/* The same where the bytes are known later: they are announced by one thread, ahead of a barrier of the
+   block, and may come before. */
 static __device__ __forceinline__ void syc_expect_later([[maybe_unused]] u64 *gate)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
@@ -58,8 +58,8 @@ static __device__ __forceinline__ void syc_expect_now([[maybe_unused]] u64 *gate
 #endif
 }
 
-/* All threads: this block has made its gates; those of all blocks are made. Arriving is relaxed: a release would
-   wait for all stores of the GPU, and gates have a fence of their own. */
+/* All threads: this block has made its gates; those of all blocks are made. Arriving is relaxed: a release
+   would wait for all stores of the GPU, and gates have a fence of their own. */
 static __device__ __forceinline__ void syc_cluster_begin()
 {
 #if defined(SYC_HAS_CLUSTERS)
@@ -93,9 +93,9 @@ static __device__ __forceinline__ void syc_send([[maybe_unused]] u64 *to, [[mayb
 #endif
 }
 
-/* The same of a run of this block's shared memory, by one thread; 16 bytes each, at places that are multiples of
-   them. What threads have stored there is seen once they have called syc_stored, ahead of a barrier with that
-   thread. The block stays, and the run as it is, until the other one has it. */
+/* The same of a run of this block's shared memory, by one thread; 16 bytes each, at places that are multiples
+   of them. What threads have stored there is seen once they have called syc_stored, ahead of a barrier with
+   that thread. The block stays, and the run as it is, until the other one has it. */
 static __device__ __forceinline__ void syc_stored()
 {
 #if defined(SYC_HAS_CLUSTERS)

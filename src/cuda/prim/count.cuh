@@ -1,6 +1,6 @@
 /*
- * Stable ranks by counting, for keys below an E that fits shared memory. Two launches: every block counts the keys of
- * its chunk, then adds what comes before the chunk to the ranks inside it.
+ * Stable ranks by counting, for keys below an E that fits shared memory. Two launches: every block counts the
+ * keys of its chunk, then adds what comes before the chunk to the ranks inside it.
  */
 #pragma once
 
@@ -11,8 +11,8 @@
 enum { SYC_RANK_THREADS = 512, SYC_RANK_WARPS = SYC_RANK_THREADS / 32 };
 
 /*
- * Keys: a check (see syc_validate) with `int n_keys` (E) and `int key(int64_t i)`, -1 for an element without a key or a
- * wrong one.
+ * Keys: a check (see syc_validate) with `int n_keys` (E) and `int key(int64_t i)`, -1 for an element without
+ * a key or a wrong one.
  */
 struct syc_ranks {
     int chunks;
@@ -41,7 +41,8 @@ static inline size_t syc_ranks_bytes(const syc_ranks *r, int n_keys)
     return (size_t)r->chunks * (size_t)syc_padded_keys(n_keys) * sizeof(u32);
 }
 
-/* Elements of a thread in a round, at most. Keys whose code is long have a member EACH: it is not repeated. */
+/* Elements of a thread in a round, at most. Keys whose code is long have a member EACH: it is not
+   repeated. */
 enum { SYC_RANK_EACH = 4 };
 
 template <class Keys, class = void> struct syc_key_each {
@@ -83,8 +84,8 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
     }
 }
 
-/* Exclusive sums of value[0..n) in place by the whole block; returns the sum of all. n < 2^31, which a step may
-   pass. */
+/* Exclusive sums of value[0..n) in place by the whole block; returns the sum of all. n < 2^31, which a step
+   may pass. */
 [[maybe_unused]] static __device__ u32 syc_scan_block(u32 *value, u32 n)
 {
     __shared__ u32 part[SYC_RANK_WARPS];
@@ -168,7 +169,8 @@ static __device__ __forceinline__ int64_t syc_rank_element(int64_t first, int ea
     return first + (int)threadIdx.x / 32 * (32 * each) + u * 32 + (int)threadIdx.x % 32;
 }
 
-/* Adds the elements of a warp to counts[key] and finds how many of their keys came before. By the whole warp. */
+/* Adds the elements of a warp to counts[key] and finds how many of their keys came before. By the whole
+   warp. */
 template <typename V, int MOST>
 static __device__ __forceinline__ void syc_rank_warp(const int (&key)[MOST], u32 (&rank)[MOST], int each,
                                                      V *counts, int stride)
@@ -191,8 +193,8 @@ static __device__ __forceinline__ void syc_rank_warp(const int (&key)[MOST], u32
 }
 
 /*
- * The ranks of this thread's elements among those with their keys, run[key] of which came before; adds all of the
- * block. `of_warp` is [E, padded][warp] of zeros, or NULL: then warps take turns.
+ * The ranks of this thread's elements among those with their keys, run[key] of which came before; adds all of
+ * the block. `of_warp` is [E, padded][warp] of zeros, or NULL: then warps take turns.
  */
 template <int MOST>
 static __device__ void syc_rank_round(const int (&key)[MOST], u32 (&rank)[MOST], int each, int n_keys,
@@ -253,9 +255,9 @@ template <class Keys> struct syc_keys_stored<Keys, std::void_t<decltype(Keys::ST
 };
 
 /*
- * Out: `void put(int64_t i, int key, int64_t row)` for every element with a key, `void skip(int64_t i)` for the others,
- * and, once for each key, `void begin(int key, u32 first, u32 count)`; `void end(u32 all)` once. The first keys of a
- * chunk are ranked before the counts are there.
+ * Out: `void put(int64_t i, int key, int64_t row)` for every element with a key, `void skip(int64_t i)` for
+ * the others, and, once for each key, `void begin(int key, u32 first, u32 count)`; `void end(u32 all)` once.
+ * The first keys of a chunk are ranked before the counts are there.
  */
 template <class Keys, class Out>
 static __device__ __forceinline__ void syc_place_chunk(const Keys &keys, const syc_ranks &ranks,
@@ -347,8 +349,9 @@ static inline size_t syc_rank_few_bytes(int64_t n, int n_keys)
 }
 
 /*
- * Few elements in one launch of one block. A warp takes elements that follow each other and has its own counters; the
- * elements of a key in the warps before it come before its own. Out as in syc_rank_place. False after a fault.
+ * Few elements in one launch of one block. A warp takes elements that follow each other and has its own
+ * counters; the elements of a key in the warps before it come before its own. Out as in syc_rank_place. False
+ * after a fault.
  */
 template <class Keys, class Out>
 static __device__ __forceinline__ bool syc_rank_all(const Keys &keys, const Out &out, const syc_gate &gate)
@@ -443,8 +446,8 @@ static inline bool syc_ranks_few(int64_t n, int n_keys)
 }
 
 /*
- * Launches one kernel for few elements, or both; `counted` are the same keys as the counting kernel finds them. The
- * gate may be open, or of one block for few elements.
+ * Launches one kernel for few elements, or both; `counted` are the same keys as the counting kernel finds
+ * them. The gate may be open, or of one block for few elements.
  */
 template <class Counted, class Keys, class Out>
 static void syc_rank_launch(syc_call *call, const Counted &counted, const Keys &keys, const syc_ranks &ranks,

@@ -1,16 +1,16 @@
 /*
- * Dot products in the order of additions of src/kernels: product i is added to lane i % SYI_DOT_LANES, lanes are folded
- * by halves, every SYI_DOT_BLOCK elements by themselves, and the blocks added in order. Four threads compute one, with
- * four lanes each; a warp computes eight at a time.
+ * Dot products in the order of additions of src/kernels: product i is added to lane i % SYI_DOT_LANES, lanes
+ * are folded by halves, every SYI_DOT_BLOCK elements by themselves, and the blocks added in order. Four
+ * threads compute one, with four lanes each; a warp computes eight at a time.
  */
 #pragma once
 
 #include "cuda/prim/block.cuh"
 #include "cuda/prim/slots.cuh"
 
-/* Adds the products x * y of four vectors of 16 bytes, one in each thread. Numbers of two bytes are 32 in a row:
-   lanes 0 to 7 are in threads 0 and then 2, lanes 8 to 15 in 1 and then 3; each of two such threads takes four
-   lanes. */
+/* Adds the products x * y of four vectors of 16 bytes, one in each thread. Numbers of two bytes are 32 in a
+   row: lanes 0 to 7 are in threads 0 and then 2, lanes 8 to 15 in 1 and then 3; each of two such threads
+   takes four lanes. */
 template <class Numbers>
 static __device__ __forceinline__ void syc_add_products(uint4 x, uint4 y, float (&sum)[4])
 {
@@ -34,8 +34,9 @@ static __device__ __forceinline__ void syc_add_products(uint4 x, uint4 y, float 
 }
 
 /*
- * The dot product of n elements of a and b, for all of its four threads; n is the same for the whole warp, which calls
- * this together. b NULL: nothing is loaded. Missing elements are 0, which changes no lane: none is ever -0.
+ * The dot product of n elements of a and b, for all of its four threads; n is the same for the whole warp,
+ * which calls this together. b NULL: nothing is loaded. Missing elements are 0, which changes no lane: none
+ * is ever -0.
  */
 template <sy_type T, bool WIDE>
 static __device__ __forceinline__ float syc_dot(const u8 *a, const u8 *b, int64_t n)

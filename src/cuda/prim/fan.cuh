@@ -1,9 +1,10 @@
 /*
  * Fan-out: every source row is read once and written to several places.
  *
- * Places is a struct that knows them. Its functions read what kernels before wrote: `int64_t row(int64_t t, int64_t
- * j)`, the place of slot j of row t, -1 for none; `int64_t first_clear()`: rows from there on become zero; `void
- * clear(int64_t row)`, what else a cleared row needs. Contents were validated by a kernel before (see device.cuh).
+ * Places is a struct that knows them. Its functions read what kernels before wrote: `int64_t row(int64_t t,
+ * int64_t j)`, the place of slot j of row t, -1 for none; `int64_t first_clear()`: rows from there on become
+ * zero; `void clear(int64_t row)`, what else a cleared row needs. Contents were validated by a kernel before
+ * (see device.cuh).
  */
 #pragma once
 
@@ -93,7 +94,8 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
     }
 }
 
-/* Parts of a row, so that there are three blocks for each multiprocessor, and at most 2^20 vectors in a part. */
+/* Parts of a row, so that there are three blocks for each multiprocessor, and at most 2^20 vectors in a
+   part. */
 template <typename V, class Places>
 static void syc_fan_parts(syc_call *call, const Places &places, const syc_fan_shape *s)
 {
@@ -112,9 +114,9 @@ static void syc_fan_parts(syc_call *call, const Places &places, const syc_fan_sh
 enum { SYC_RING_THREADS = 512, SYC_RING_STAGES = 64, SYC_RING_BYTES = 196 * 1024 };
 
 /*
- * Block c moves rows c, c + G, c + 2G ..., so that the whole device works in one window of the source. A block fills
- * its ring by bulk loads, the first time before the verdict, stores all of it, and fills it again: memory runs faster
- * when it reads and writes in turns.
+ * Block c moves rows c, c + G, c + 2G ..., so that the whole device works in one window of the source. A
+ * block fills its ring by bulk loads, the first time before the verdict, stores all of it, and fills it
+ * again: memory runs faster when it reads and writes in turns.
  */
 template <class Places>
 static __global__ void __launch_bounds__(SYC_RING_THREADS, 1)
@@ -201,8 +203,8 @@ static __global__ void __launch_bounds__(SYC_RING_THREADS, 1)
     }
 }
 
-/* Most rows of a ring; 0: the rows are moved by parts. The ring needs aligned rows and pays for many places of many
-   rows. */
+/* Most rows of a ring; 0: the rows are moved by parts. The ring needs aligned rows and pays for many places
+   of many rows. */
 static inline int syc_ring_stages(const syc_device *device, const syc_fan_shape *s)
 {
     const int64_t own = device->shared_bytes - 2048,

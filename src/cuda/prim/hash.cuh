@@ -1,8 +1,9 @@
 /*
- * The first position of every key: a hash table of positions, filled by atomic minima, so that what is found does not
- * depend on the order of threads. A place holds a position, whose key says what the place is for. Open addressing, at
- * least twice as many places as keys. For few positions one block has the table in shared memory and validates, too;
- * for more it is in scratch memory, and the kernels that fill it start early, each behind the one before.
+ * The first position of every key: a hash table of positions, filled by atomic minima, so that what is found
+ * does not depend on the order of threads. A place holds a position, whose key says what the place is for.
+ * Open addressing, at least twice as many places as keys. For few positions one block has the table in shared
+ * memory and validates, too; for more it is in scratch memory, and the kernels that fill it start early, each
+ * behind the one before.
  */
 #pragma once
 
@@ -53,8 +54,9 @@ template <typename W> struct syc_hash_of {
 };
 
 /*
- * A check of keys is a struct with `int64_t n`, `key` as above and `template <class Firsts> bool fault(int64_t i, const
- * Firsts &, struct syi_found *)`, which calls `u64 of(int kind, int64_t key, int64_t own)`.
+ * A check of keys is a struct with `int64_t n`, `key` as above and `template <class Firsts> bool
+ * fault(int64_t i, const Firsts &, struct syi_found *)`, which calls `u64 of(int kind, int64_t key, int64_t
+ * own)`.
  */
 
 /* ---- Few: one block ---- */

@@ -32,8 +32,8 @@ static __device__ __forceinline__ float syc_list_value(const syi_token_lists &l,
     return __uint_as_float(syc_load<u32>(l.value + j * 4));
 }
 
-/* A check (see syc_validate): for each list its ends, then its tokens, so that the first fault is that of the CPU. A
-   list may have no ends, and is then one for all rows, or no tokens. */
+/* A check (see syc_validate): for each list its ends, then its tokens, so that the first fault is that of the
+   CPU. A list may have no ends, and is then one for all rows, or no tokens. */
 template <int N> struct syc_lists_check {
     syi_token_lists list[N];
     int64_t ends[N]; /* entries of indptr; 0: batch + 1 */

@@ -18,7 +18,8 @@ template <typename V> static __device__ __forceinline__ V syc_load(const u8 *p)
         return (V)syi_load_u64(p);
 }
 
-/* As syc_load, but without a call, across which values that are loaded together would leave their registers. */
+/* As syc_load, but without a call, across which values that are loaded together would leave their
+   registers. */
 template <typename V> static __device__ __forceinline__ V syc_load_here(const u8 *p)
 {
     if (((uintptr_t)p & (sizeof(V) - 1)) == 0)

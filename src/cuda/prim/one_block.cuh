@@ -14,8 +14,8 @@ static __device__ __forceinline__ void syc_next_step()
     __syncthreads();
 }
 
-/* Whether the block may write: validates all items of a check (see syc_validate) and reports the first fault. The
-   gate is of one block; all threads call it, with the same result. */
+/* Whether the block may write: validates all items of a check (see syc_validate) and reports the first fault.
+   The gate is of one block; all threads call it, with the same result. */
 template <class Check> static __device__ bool syc_validate_all(const Check &check, const syc_gate &gate)
 {
     __shared__ u64 first;

@@ -1,8 +1,8 @@
 /*
- * Whether a key below a known number occurs twice: a word for each possible key, which is never cleared. Every position
- * stores itself at its key. Then a word that was not stored is never looked at, and a position that finds another one
- * there shares its key with it. Which of two is found depends on their order in time, so that the first fault is looked
- * for afterwards, where there is one.
+ * Whether a key below a known number occurs twice: a word for each possible key, which is never cleared.
+ * Every position stores itself at its key. Then a word that was not stored is never looked at, and a position
+ * that finds another one there shares its key with it. Which of two is found depends on their order in time,
+ * so that the first fault is looked for afterwards, where there is one.
  */
 #pragma once
 
@@ -17,7 +17,8 @@ static inline size_t syc_owners_bytes(int64_t limit)
     return (size_t)limit * sizeof(u32);
 }
 
-/* Checks are as those of hash.cuh, with one kind of keys. This one has keys that may occur twice; for syc_check. */
+/* Checks are as those of hash.cuh, with one kind of keys. This one has keys that may occur twice; for
+   syc_check. */
 template <class Check> struct syc_unowned {
     int64_t n;
     Check check;
@@ -51,9 +52,10 @@ static __global__ void __launch_bounds__(256) syc_owners_enter(const __grid_cons
 }
 
 /*
- * The first fault of all positions, by a block that knows of one: words become the first positions of their keys, which
- * other blocks may do at the same time. A block that sees a word before and one that sees it afterwards both find a
- * position with the key; where one misses a fault for that, there is a block that is here.
+ * The first fault of all positions, by a block that knows of one: words become the first positions of their
+ * keys, which other blocks may do at the same time. A block that sees a word before and one that sees it
+ * afterwards both find a position with the key; where one misses a fault for that, there is a block that is
+ * here.
  */
 template <class Check>
 SYC_COLD void syc_owners_explain(const syc_owned<Check> &owned, const syc_gate &gate, u64 *first)

@@ -1,6 +1,6 @@
 /*
- * Stable ranks: n keys below E; the row of an element is its place when all are sorted by key and, for equal keys, by
- * position. Few keys are counted, many are sorted.
+ * Stable ranks: n keys below E; the row of an element is its place when all are sorted by key and, for equal
+ * keys, by position. Few keys are counted, many are sorted.
  */
 #pragma once
 
@@ -48,8 +48,8 @@ static void syc_rank_sorted(syc_call *call, const Keys &keys, const Out &out, un
 }
 
 /*
- * Validates and ranks: Out is called unless a key was wrong. The kernels that follow wait for it as for a validation,
- * and look at the same gate.
+ * Validates and ranks: Out is called unless a key was wrong. The kernels that follow wait for it as for a
+ * validation, and look at the same gate.
  */
 template <class Keys, class Out>
 static void syc_rank(syc_call *call, const Keys &keys, const Out &out, unsigned char *scratch)

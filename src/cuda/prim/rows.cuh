@@ -12,9 +12,9 @@ static inline int syc_vector_bytes(u64 bits)
 }
 
 /*
- * Copies n pieces of `bytes` bytes each, in vectors that fit `alignment` (the bitwise or of all addresses, strides and
- * sizes). Long pieces are cut into parts of one length, so that a block has work of a bounded size; the last part may
- * begin inside the one before, and what both copy is the same.
+ * Copies n pieces of `bytes` bytes each, in vectors that fit `alignment` (the bitwise or of all addresses,
+ * strides and sizes). Long pieces are cut into parts of one length, so that a block has work of a bounded
+ * size; the last part may begin inside the one before, and what both copy is the same.
  */
 enum { SYC_MOST_PIECE = 64 * 1024, SYC_MANY_BYTES = 64 << 20 };
 
@@ -33,8 +33,8 @@ template <class Rows> struct syc_cut_rows {
     }
 };
 
-/* As many as are loaded at once, so that all loads of a block but those of large calls run ahead of the verdict;
-   fewer where blocks would be too few to keep the device busy. */
+/* As many as are loaded at once, so that all loads of a block but those of large calls run ahead of the
+   verdict; fewer where blocks would be too few to keep the device busy. */
 static inline int64_t syc_pieces_of_block(int64_t n, int64_t width, int64_t bytes, int processors,
                                           int ahead = SYC_MOVE_AHEAD)
 {

@@ -14,8 +14,8 @@ static __device__ __forceinline__ u64 syc_add_up_to(u64 a, u64 b, u64 most)
 }
 
 /*
- * The sum of *all and of the threads before this one, then adds all threads to *all, which is the same in each of them.
- * Sums stop at `most`. `part` is shared memory of SYC_BLOCK_WARPS words.
+ * The sum of *all and of the threads before this one, then adds all threads to *all, which is the same in
+ * each of them. Sums stop at `most`. `part` is shared memory of SYC_BLOCK_WARPS words.
  */
 static __device__ u64 syc_scan_up_to(u64 own, u64 most, u64 *part, u64 *all)
 {

@@ -1,6 +1,6 @@
 /*
- * What the operators on expert slots share on a device: the slot of a choice, numbers of a row in vectors, and rows cut
- * into parts for blocks. Arithmetic is one IEEE operation per step, as in src/kernels/scalar.c.
+ * What the operators on expert slots share on a device: the slot of a choice, numbers of a row in vectors,
+ * and rows cut into parts for blocks. Arithmetic is one IEEE operation per step, as in src/kernels/scalar.c.
  */
 #pragma once
 
@@ -38,8 +38,8 @@ static __device__ __forceinline__ float syc_gate_of(const u8 *gates, int64_t i, 
 }
 
 /*
- * syc_may_write in two steps, for kernels of calls that validate nothing: the load is on its way while rows are looked
- * up. No kernel of the call changes what it reads, so it need not wait for the one before.
+ * syc_may_write in two steps, for kernels of calls that validate nothing: the load is on its way while rows
+ * are looked up. No kernel of the call changes what it reads, so it need not wait for the one before.
  */
 static __device__ __forceinline__ bool syc_is_closed(const syc_gate &gate)
 {
@@ -75,8 +75,8 @@ static __device__ __forceinline__ u16 syc_narrow_f16(float value)
 #endif
 }
 
-/* Eight numbers of two bytes, rounded by conversions of pairs, whose NaN is not the canonical one: rows without NaN and
-   infinities need no more. */
+/* Eight numbers of two bytes, rounded by conversions of pairs, whose NaN is not the canonical one: rows
+   without NaN and infinities need no more. */
 template <sy_type T> static __device__ __forceinline__ uint4 syc_narrow_eight(const float (&x)[8])
 {
     u32 word[4];
@@ -168,7 +168,8 @@ template <sy_type T, bool WIDE> struct syc_numbers {
     }
 };
 
-/* Calls f.run<T, WIDE>() for rows of a type; `alignment` is the bitwise or of their addresses, strides and bytes. */
+/* Calls f.run<T, WIDE>() for rows of a type; `alignment` is the bitwise or of their addresses, strides and
+   bytes. */
 template <class F> static void syc_by_type(sy_type type, u64 alignment, const F &f)
 {
     const bool wide = alignment % 16 == 0;
@@ -187,8 +188,8 @@ static inline u64 syc_alignment(syi_rows rows)
 
 /* ---- Rows in parts ---- */
 
-/* Rows of `width` vectors are cut into parts of equal length, the last perhaps shorter; a block takes `per_block`
-   parts. */
+/* Rows of `width` vectors are cut into parts of equal length, the last perhaps shorter; a block takes
+   `per_block` parts. */
 struct syc_row_parts {
     int64_t n;             /* parts of all rows */
     int64_t width, of_row; /* vectors and parts of a row */
@@ -254,8 +255,8 @@ struct syc_scaled_part {
     bool zeros; /* whatever was loaded */
 };
 
-/* What was loaded of a row: where it comes from, -1 for none, and numbers that are used when the loads of rows are
-   on their way. */
+/* What was loaded of a row: where it comes from, -1 for none, and numbers that are used when the loads of
+   rows are on their way. */
 struct syc_scaled_from {
     int64_t id;
     syc_choice choice;
@@ -263,10 +264,10 @@ struct syc_scaled_from {
 };
 
 /*
- * Items: a struct with `struct syc_scaled_from find(int64_t row)`, `const u8 *source(int64_t id)`, the row to load,
- * NULL for none, and `struct syc_scaled at(int64_t row, const struct syc_scaled_from &)`, which may find that it was
- * not the right one. They run before it is known whether the call may write. What the kernel before this one left must
- * be waited for there.
+ * Items: a struct with `struct syc_scaled_from find(int64_t row)`, `const u8 *source(int64_t id)`, the row to
+ * load, NULL for none, and `struct syc_scaled at(int64_t row, const struct syc_scaled_from &)`, which may
+ * find that it was not the right one. They run before it is known whether the call may write. What the kernel
+ * before this one left must be waited for there.
  */
 template <sy_type T, bool WIDE, class Items>
 static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 5)

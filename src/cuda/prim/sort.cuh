@@ -1,5 +1,6 @@
 /*
- * Elements sorted by a 64-bit key, equal keys in order of position: eight bits at a time, each pass by stable ranks.
+ * Elements sorted by a 64-bit key, equal keys in order of position: eight bits at a time, each pass by stable
+ * ranks.
  */
 #pragma once
 
@@ -72,8 +73,8 @@ template <class Elements> struct syc_digit_out {
     __device__ void end(u32 all) const { *to.n = all; }
 };
 
-/* Sorts by the lower `bits` of the keys; returns where the result is. Faults found before by call->gate stay in
-   force. */
+/* Sorts by the lower `bits` of the keys; returns where the result is. Faults found before by call->gate stay
+   in force. */
 template <class Elements>
 static syc_sorted syc_sort(syc_call *call, syc_sort_memory *m, const Elements &elements, int64_t n, int bits)
 {

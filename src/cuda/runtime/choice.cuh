@@ -1,6 +1,6 @@
 /*
- * How an operator picks an implementation. They stand in one list, the fastest first; the first that has nothing against a call
- * runs it. The last one takes every call.
+ * How an operator picks an implementation. They stand in one list, the fastest first; the first that has
+ * nothing against a call runs it. The last one takes every call.
  */
 #pragma once
 

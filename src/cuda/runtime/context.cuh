@@ -43,8 +43,8 @@ struct syc_call {
     unsigned char *scratch;
 };
 
-/* What a backend could not do, and why: SY_ERR_DEVICE. The error of CUDA is reported here, not by the caller's next
-   CUDA call. */
+/* What a backend could not do, and why: SY_ERR_DEVICE. The error of CUDA is reported here, not by the
+   caller's next CUDA call. */
 sy_status syc_failed(sy_ctx *ctx, const char *what, cudaError_t code);
 
 /* The end of a call that only queues. */
@@ -111,8 +111,8 @@ void syc_choose_of(const syc_device *device, int op, const union syi_plan *plan,
 
 syc_call syc_begin(syc_device *device, int op, void *scratch);
 
-/* Launches the validation of `check` and closes the gate behind its faults. SYC_EARLY: the check waits for the
-   kernel before, for every item. */
+/* Launches the validation of `check` and closes the gate behind its faults. SYC_EARLY: the check waits for
+   the kernel before, for every item. */
 template <class Check> static void syc_check(syc_call *call, const Check &check, syc_start start = SYC_AFTER)
 {
     const int64_t wanted = (check.n + 255) / 256, most = 2 * call->device->processors;

@@ -65,8 +65,8 @@ static void close_device(syc_device *device)
     free(device);
 }
 
-/* Device memory of the gate: order and found of every block, whether the gate is closed, and a word that is always
-   0. */
+/* Device memory of the gate: order and found of every block, whether the gate is closed, and a word that is
+   always 0. */
 static size_t gate_bytes(void)
 {
     return SYC_GATE_WORDS * (sizeof(u64) + sizeof(syi_found)) + 2 * sizeof(u32);

@@ -1,11 +1,11 @@
 /*
  * What the kernels of this backend share: launching, validating ahead of writing, and copying rows.
  *
- * Every call follows one pattern. A first kernel validates contents: each of its blocks stores the first fault it
- * found, or that it found none, so nothing has to be reset between calls and a replayed graph behaves like the first
- * launch. The kernel that writes is launched as its programmatic dependent: it starts early and may load inputs, then
- * waits for the validation, and stores only when no block found a fault. After bad contents no byte of any output is
- * written, in stream order, without the host.
+ * Every call follows one pattern. A first kernel validates contents: each of its blocks stores the first
+ * fault it found, or that it found none, so nothing has to be reset between calls and a replayed graph
+ * behaves like the first launch. The kernel that writes is launched as its programmatic dependent: it starts
+ * early and may load inputs, then waits for the validation, and stores only when no block found a fault.
+ * After bad contents no byte of any output is written, in stream order, without the host.
  */
 #pragma once
 
@@ -143,8 +143,8 @@ static inline syc_gate syc_open(syc_gate gate)
 }
 
 /*
- * A check is a struct with `int64_t n`, the items it validates, `bool wrong(int64_t i)`, and `void explain(int64_t i,
- * struct syi_found *)`. The fault of a smaller item is reported first.
+ * A check is a struct with `int64_t n`, the items it validates, `bool wrong(int64_t i)`, and `void
+ * explain(int64_t i, struct syi_found *)`. The fault of a smaller item is reported first.
  */
 template <class Check> SYC_COLD void syc_explain(const Check &check, u64 i, syi_found *f)
 {
@@ -209,7 +209,8 @@ static __device__ __forceinline__ bool syc_sees_closed(const syc_gate &gate)
     return threadIdx.x + 1 == blockDim.x && __ldcg(gate.closed) != 0;
 }
 
-/* Whether the kernel may write; all threads of a block call it, with the same result. Waits for the validation. */
+/* Whether the kernel may write; all threads of a block call it, with the same result. Waits for the
+   validation. */
 static __device__ __forceinline__ bool syc_may_write(const syc_gate &gate)
 {
     syc_wait_for_previous();
@@ -224,9 +225,9 @@ static __device__ __forceinline__ bool syc_may_write(const syc_gate &gate)
 }
 
 /*
- * The same in two steps, for kernels that load more than faults after syc_wait_for_previous: what a thread saw, and, a
- * barrier, whether no thread of the block saw a fault. Reporting is out of line: it costs no registers in a kernel
- * whose gate is a __grid_constant__.
+ * The same in two steps, for kernels that load more than faults after syc_wait_for_previous: what a thread
+ * saw, and, a barrier, whether no thread of the block saw a fault. Reporting is out of line: it costs no
+ * registers in a kernel whose gate is a __grid_constant__.
  */
 static __device__ __forceinline__ bool syc_sees_fault(const syc_gate &gate)
 {
@@ -312,8 +313,8 @@ template <typename V> static __device__ __forceinline__ V syc_zero()
     return v;
 }
 
-/* Copies the pieces of a block, `all` vectors; the first loads run before the verdict of the validating kernel.
-   Where pieces go is read after the barrier of the verdict. AHEAD: loads of a thread. */
+/* Copies the pieces of a block, `all` vectors; the first loads run before the verdict of the validating
+   kernel. Where pieces go is read after the barrier of the verdict. AHEAD: loads of a thread. */
 template <typename V, int AHEAD = SYC_MOVE_AHEAD>
 static __device__ __forceinline__ void syc_move_pieces(const syc_piece *piece, u32 all,
                                                        const syc_divisor &width, const syc_gate &gate)
@@ -346,9 +347,9 @@ static __device__ __forceinline__ void syc_move_pieces(const syc_piece *piece, u
 }
 
 /*
- * Copies n pieces of `width` vectors V each; a block takes `pieces` of them. Rows is a struct with `struct syc_piece
- * at(int64_t i)`, which may read inputs and must return only addresses it has validated itself: it runs before the
- * verdict of the validating kernel. The first loads do too.
+ * Copies n pieces of `width` vectors V each; a block takes `pieces` of them. Rows is a struct with `struct
+ * syc_piece at(int64_t i)`, which may read inputs and must return only addresses it has validated itself: it
+ * runs before the verdict of the validating kernel. The first loads do too.
  */
 template <typename V, class Rows>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS)

@@ -1,7 +1,7 @@
 /*
- * Memory of a device that other processes of the machine map by a handle of the driver and read in place. Several
- * processes may use one device. Handles name whole allocations; blocks of 2 MiB keep small ones from sharing an
- * allocation of the driver.
+ * Memory of a device that other processes of the machine map by a handle of the driver and read in place.
+ * Several processes may use one device. Handles name whole allocations; blocks of 2 MiB keep small ones from
+ * sharing an allocation of the driver.
  */
 #include "cuda/runtime/travel.cuh"
 

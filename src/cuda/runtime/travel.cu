@@ -1,7 +1,7 @@
 /*
- * Rows of exchanges between processes: memory of a request on the device through which they travel in messages, a copy
- * of it in pinned memory of the host where the transport cannot read the device, and an event after the last work that
- * uses them.
+ * Rows of exchanges between processes: memory of a request on the device through which they travel in
+ * messages, a copy of it in pinned memory of the host where the transport cannot read the device, and an
+ * event after the last work that uses them.
  */
 #include "cuda/runtime/travel.cuh"
 

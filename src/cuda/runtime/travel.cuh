@@ -1,6 +1,6 @@
 /*
- * The functions of struct syi_memory for exchanges between processes (travel.cu, share.cu); plan/memory.h says what
- * they do.
+ * The functions of struct syi_memory for exchanges between processes (travel.cu, share.cu); plan/memory.h
+ * says what they do.
  */
 #pragma once
 

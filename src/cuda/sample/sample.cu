@@ -1,23 +1,23 @@
 /*
  * sample on a device.
  *
- * A row of logits is read as vectors of 16 bytes: 4 tokens of f32, 8 of f16 or bf16. Tokens before the first and after
- * the last aligned vector are in none; each is read by one thread, every time.
+ * A row of logits is read as vectors of 16 bytes: 4 tokens of f32, 8 of f16 or bf16. Tokens before the first
+ * and after the last aligned vector are in none; each is read by one thread, every time.
  *
  *     vector     0    1    2  ...  2047   2048  2049  ...          n - 1
  *             |----|----|----|...|----|  |----|----|...           |----|
  *     tile       0    1    2  ...  2047      0     1  ...   (n - 1) mod 2048
  *
- * Vector v is in TILE v mod 2048, so each tile has tokens from all over the row. A block of 512 threads has a row:
- * thread t reads tiles t, t + 512, t + 1024 and t + 1536, a vector of each at a time (a GROUP), and keeps the largest
- * key of each, the TILE MAXIMUM, in registers. A KEY is a logit as an integer that grows with it. All filters keep a
- * prefix of one order: larger key first, then lower token.
+ * Vector v is in TILE v mod 2048, so each tile has tokens from all over the row. A block of 512 threads has a
+ * row: thread t reads tiles t, t + 512, t + 1024 and t + 1536, a vector of each at a time (a GROUP), and
+ * keeps the largest key of each, the TILE MAXIMUM, in registers. A KEY is a logit as an integer that grows
+ * with it. All filters keep a prefix of one order: larger key first, then lower token.
  *
- * A THRESHOLD is a key that the wanted tokens reach. If k tile maxima reach it, k tokens do for certain. What reaches
- * it can only be in a CANDIDATE TILE, whose maximum does: a few of each hundred, which are read again, from the cache.
- * Their tokens are LISTED in shared memory, and from there on all threads work on the list: each token is compared
- * with all others, which gives its place in the order and what weighs before it. Every sum is an integer, so no result
- * depends on who adds it.
+ * A THRESHOLD is a key that the wanted tokens reach. If k tile maxima reach it, k tokens do for certain. What
+ * reaches it can only be in a CANDIDATE TILE, whose maximum does: a few of each hundred, which are read
+ * again, from the cache. Their tokens are LISTED in shared memory, and from there on all threads work on the
+ * list: each token is compared with all others, which gives its place in the order and what weighs before it.
+ * Every sum is an integer, so no result depends on who adds it.
  *
  *     keys of a row     .  . :  .   | .   .  :  .  . | . .  .   .   one read
  *     tile maxima       -----*------*-----*----------*------*----   registers
@@ -28,26 +28,26 @@
  * Implementations, in the order of the list below, and what each reads:
  *
  *   greedy     the row once; the first of the order.
- *   whole      the row twice: its largest key, then, from its end on, weights by SEGMENTS, one for each warp; then the
- *              segment in which the draw falls. whole_wide: 16 small blocks for a row; whole_held: a part of the row
- *              stays in shared memory between the reads.
- *   nucleus    the row once: each tile is weighed roughly, with a bound of the error (sample_rough.cuh). Candidate tiles
- *              are read again and weighed exactly, and the row is decided if both bounds lead to the same tokens. A WIDE
- *              nucleus is read once more: its EDGE is between two values that a sample gave, and the tokens between
- *              them are listed.
- *   top_k_few  the row once, whole. k of 256 or less: the threshold from all tile maxima, then candidate tiles. Larger
- *              k: a threshold that is guessed from a first group, or, where a block holds its part in registers, from
- *              all of it.
- *   top_k      the row once. k of 256 or less: the threshold from the first half, candidate tiles of that half, and the
- *              vectors of the other half that reach it, while they are read. Larger k: guessed.
- *   listed     the row once for tile maxima, then candidate tiles, for calls without a kernel above; listed_parts: many
- *              blocks find the maxima of a row.
- *   any        the general steps: candidates in shared memory while they are few, else a cut by histograms of keys,
- *              which reads the row again for each; any_parts: many blocks find the maxima of a row.
+ *   whole      the row twice: its largest key, then, from its end on, weights by SEGMENTS, one for each warp;
+ *              then the segment in which the draw falls. whole_wide: 16 small blocks for a row; whole_held: a
+ *              part of the row stays in shared memory between the reads.
+ *   nucleus    the row once: each tile is weighed roughly, with a bound of the error (sample_rough.cuh).
+ *              Candidate tiles are read again and weighed exactly, and the row is decided if both bounds lead
+ *              to the same tokens. A WIDE nucleus is read once more: its EDGE is between two values that a
+ *              sample gave, and the tokens between them are listed.
+ *   top_k_few  the row once, whole. k of 256 or less: the threshold from all tile maxima, then candidate
+ *              tiles. Larger k: a threshold that is guessed from a first group, or, where a block holds its
+ *              part in registers, from all of it.
+ *   top_k      the row once. k of 256 or less: the threshold from the first half, candidate tiles of that
+ *              half, and the vectors of the other half that reach it, while they are read. Larger k: guessed.
+ *   listed     the row once for tile maxima, then candidate tiles, for calls without a kernel above;
+ *              listed_parts: many blocks find the maxima of a row.
+ *   any        the general steps: candidates in shared memory while they are few, else a cut by histograms of
+ *              keys, which reads the row again for each; any_parts: many blocks find the maxima of a row.
  *
- * Rows that an implementation cannot decide (ties by the thousand, a guess that failed) take the general steps in the
- * same kernel, or in one after it where these need lists in scratch memory. Few rows have a CLUSTER of blocks each:
- * every block reads its share, and sends its threshold, then its list, to the first.
+ * Rows that an implementation cannot decide (ties by the thousand, a guess that failed) take the general
+ * steps in the same kernel, or in one after it where these need lists in scratch memory. Few rows have a
+ * CLUSTER of blocks each: every block reads its share, and sends its threshold, then its list, to the first.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/prim/lists.cuh"
@@ -111,8 +111,8 @@ static const char *whole_wide_why_not(const struct syc_device *device, const str
                                                     : NULL;
 }
 
-/* Rows that are nearly as many as blocks run at once: all of them would be read, then all weighed. Clusters of two blocks have half of
-   them in work, so that some rows are read while others are weighed. */
+/* Rows that are nearly as many as blocks run at once: all of them would be read, then all weighed. Clusters
+   of two blocks have half of them in work, so that some rows are read while others are weighed. */
 static const char *whole_held_why_not(const struct syc_device *device, const struct sample_job *job)
 {
     const struct syi_sample_plan *const p = job->p;
@@ -227,7 +227,8 @@ static void launch_general(struct syc_call *call, const struct syi_sample_plan *
     SYC_SAMPLE_KERNEL(p, syc_sample_general)(call, p, scratch, first ? SYC_AFTER : SYC_EARLY, blocks);
 }
 
-/* Kernels that read each row once; where a row may need lists in scratch memory, the general steps have what they leave. */
+/* Kernels that read each row once; where a row may need lists in scratch memory, the general steps have what
+   they leave. */
 template <void (*kernel)(struct syc_call *, const struct syi_sample_plan *, const struct sample_scratch *)>
 static void launch_once(struct syc_call *call, const struct sample_job *job)
 {
@@ -242,7 +243,8 @@ static void launch_once(struct syc_call *call, const struct sample_job *job)
         launch_general(call, p, &scratch, l.blocks < at_once ? l.blocks : at_once);
 }
 
-/* All rows by the general steps; `listed`: after those that keep a row's candidates on the processor, where they do. */
+/* All rows by the general steps; `listed`: after those that keep a row's candidates on the processor, where
+   they do. */
 template <bool listed, bool in_parts>
 static void launch_rows(struct syc_call *call, const struct sample_job *job)
 {
@@ -313,8 +315,8 @@ void syc_sample_chosen(const struct syc_device *device, const union syi_plan *pl
     syc_choose(implementations, device, &job, chosen);
 }
 
-/* A query stands for calls with fewer outputs, which may be made by others of the list, and for one without lists, which may have more
-   blocks. */
+/* A query stands for calls with fewer outputs, which may be made by others of the list, and for one without
+   lists, which may have more blocks. */
 size_t syc_sample_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
     const struct sample_job job = {&plan->sample, {}};

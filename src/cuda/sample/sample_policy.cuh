@@ -10,8 +10,7 @@
 
 struct sample_policy {
     enum : u32 {
-        /* ---- Blocks
-           -------------------------------------------------------------------------------------------- */
+        /* ---- Blocks ---- */
 
         /* Rows that are read once: at most so many blocks for a row, while all rows together have no more
            than one for each processor. 2026-11-17, [1..48,131072]. */
@@ -41,8 +40,7 @@ struct sample_policy {
         /* Scratch of all blocks of the general steps, MiB: lists of a row take 16 bytes for each token. */
         SCRATCH_MIB = 256,
 
-        /* ---- Overlap
-           ------------------------------------------------------------------------------------------- */
+        /* ---- Overlap ---- */
 
         /* Rows for each processor from which the second block of each begins late, so that one reads while
            the other finishes its row: 89.6 -> 87.0 us. A row of 16,384 vectors is 16,384 cycles late, one of
@@ -54,8 +52,7 @@ struct sample_policy {
            [1024,131072] k=50. */
         AHEAD_BYTES = 24 << 10,
 
-        /* ---- Top-k
-           --------------------------------------------------------------------------------------------- */
+        /* ---- Top-k ---- */
 
         LIST = 3072,   /* tokens that are listed, at most; of k = 1024 a guess lists 1100 to 1500. 2026-11-17,
                           [1..1024,131072] */
@@ -71,8 +68,7 @@ struct sample_policy {
         CROWDED_BY = 4,      /* a first group has so many times the tokens that were wanted, and some more: */
         CROWDED_MARGIN = 64, /* the row has ties */
 
-        /* ---- Top-p
-           --------------------------------------------------------------------------------------------- */
+        /* ---- Top-p ---- */
 
         EDGE_MARGIN = 4,  /* bins of an eighth of an octave below the end of a nucleus that are listed, too.
                              2026-11-16 */

@@ -308,7 +308,8 @@ SYC_INLINE u32 read_segment(const syc_logits &l, const syc_share &own, u32 group
     }
 }
 
-/* What the warps of a block have seen goes to all; false: a fault was reported, as `closed` says in one thread. */
+/* What the warps of a block have seen goes to all; false: a fault was reported, as `closed` says in one
+   thread. */
 SYC_INLINE bool gather_block(whole_shared *s, const whole_seen &seen, u32 closed, u32 parts)
 {
     if (syc_lane() == 0) {

@@ -1,14 +1,12 @@
 /*
- * moe_convert_indices on the CPU. Every form is validated, and converted to one: the token of each row, or -1. For slots this is
- * the output itself where it is wanted: that they name a row once is seen in a bit for each row, which the cache holds. Each form is written from that; those that list the rows of a token take them from one counting
- * pass over the rows, so they are ascending.
+ * moe_convert_indices on the CPU. Every form is validated and converted to one: the token of each row, or -1. Each form is written
+ * from that; those that list the rows of a token take them from one counting pass over the rows, so they are ascending.
  */
 #include "cpu/backend.h"
 
 struct job {
     const struct syi_moe_convert_indices_plan *plan;
     int n_tasks;
-    uint64_t *named; /* of slots: a bit for each of M rows, set */
     int32_t *owner;  /* [M]: token of each row, -1: none */
     int32_t *first;  /* [T+1]: where the rows of a token begin in `row` */
     int32_t *row;    /* [M]: rows by token, ascending */
@@ -21,10 +19,7 @@ static struct job lay_out(const sy_ctx *ctx, const struct syi_moe_convert_indice
     struct job job = {.plan = p};
     (void)ctx;
     const size_t column = (size_t)p->n_rows * sizeof(int32_t);
-    if (p->args.from == SY_INDEX_SLOT)
-        job.named = syi_take(arena, ((size_t)p->n_rows + 63) / 64 * sizeof *job.named);
-    if (p->args.from != SY_INDEX_SLOT || p->args.to != SY_INDEX_ROW)
-        job.owner = syi_take(arena, column);
+    job.owner = syi_take(arena, column);
     if (p->args.to != SY_INDEX_ROW) {
         job.first = syi_take(arena, ((size_t)p->n_tokens + 1) * sizeof(int32_t));
         job.row = syi_take(arena, column);
@@ -38,40 +33,46 @@ SYI_CPU_WORKSPACE(moe_convert_indices)
 
 /* ---- Reading ---- */
 
-static sy_status check_slots(sy_ctx *ctx, const struct job *job)
+/* The first slot that is out of range or names a row again. */
+static sy_status reject_slot(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
-    if (p->n_rows > 0)
-        memset(job->named, 0, ((size_t)p->n_rows + 63) / 64 * sizeof *job->named);
-    for (int64_t slot = 0; slot < p->n_tokens * p->n_slots; slot++) {
+    memset(job->owner, 0xff, (size_t)p->n_rows * sizeof *job->owner);
+    for (int64_t slot = 0;; slot++) {
         const int64_t row = syi_load_i32(p->in.data, slot);
         if (row < -1 || row >= p->n_rows)
             return syi_reject(ctx, SYI_BAD_SORTED_RANGE, -1, slot, row, p->n_rows);
-        if (row < 0)
-            continue;
-        const uint64_t bit = UINT64_C(1) << (row & 63);
-        if (job->named[row >> 6] & bit) {
-            int64_t earlier = 0;
+        if (row >= 0 && job->owner[row] >= 0) {
+            int64_t earlier = job->owner[row] * p->n_slots;
             while (syi_load_i32(p->in.data, earlier) != row)
                 earlier++;
             return syi_reject(ctx, SYI_BAD_SORTED_TWICE, -1, slot, row, earlier);
         }
-        job->named[row >> 6] |= bit;
+        if (row >= 0)
+            job->owner[row] = (int32_t)(slot / p->n_slots);
     }
-    return SY_OK;
 }
 
-/* The token of each row by slots that are valid. */
-static void read_slots(const struct syi_moe_convert_indices_plan *p, unsigned char *owner)
+/* Slots name each row once if as many rows have a token as slots are not -1: the loop over them stores and loads nothing back. */
+static sy_status read_slots(sy_ctx *ctx, const struct job *job)
 {
+    const struct syi_moe_convert_indices_plan *p = job->plan;
+    int64_t left = 0;
     if (p->n_rows > 0)
-        memset(owner, 0xff, (size_t)p->n_rows * sizeof(int32_t));
+        memset(job->owner, 0xff, (size_t)p->n_rows * sizeof *job->owner);
     for (int64_t t = 0; t < p->n_tokens && p->n_slots > 0; t++)
         for (int64_t slot = t * p->n_slots; slot < (t + 1) * p->n_slots; slot++) {
             const int64_t row = syi_load_i32(p->in.data, slot);
-            if (row >= 0)
-                syi_store_i32(owner, row, (int32_t)t);
+            if (row < -1 || row >= p->n_rows)
+                return reject_slot(ctx, job);
+            if (row >= 0) {
+                job->owner[row] = (int32_t)t;
+                left++;
+            }
         }
+    for (int64_t row = 0; row < p->n_rows; row++)
+        left -= job->owner[row] >= 0;
+    return left == 0 ? SY_OK : reject_slot(ctx, job);
 }
 
 static sy_status read_rows(sy_ctx *ctx, const struct job *job)
@@ -196,11 +197,9 @@ static void write_te(void *data, int task)
 static sy_status validate(sy_ctx *ctx, const struct job *job)
 {
     const struct syi_moe_convert_indices_plan *p = job->plan;
-    SYI_TRY(p->args.from == SY_INDEX_SLOT  ? check_slots(ctx, job)
+    SYI_TRY(p->args.from == SY_INDEX_SLOT  ? read_slots(ctx, job)
             : p->args.from == SY_INDEX_ROW ? read_rows(ctx, job)
                                            : read_te(ctx, job));
-    if (p->args.from == SY_INDEX_SLOT && job->owner != NULL)
-        read_slots(p, (unsigned char *)job->owner);
     if (p->args.to == SY_INDEX_ROW)
         return SY_OK;
     if (p->args.to == SY_INDEX_SLOT)
@@ -216,9 +215,7 @@ sy_status syi_cpu_moe_convert_indices(sy_ctx *ctx, const union syi_plan *plan, v
     struct job job = lay_out(ctx, p, &arena);
     SYI_TRY(validate(ctx, &job));
     if (p->args.to == SY_INDEX_ROW) {
-        if (p->args.from == SY_INDEX_SLOT)
-            read_slots(p, p->out.data);
-        else if (p->n_rows > 0)
+        if (p->n_rows > 0)
             memcpy(p->out.data, job.owner, (size_t)p->n_rows * sizeof *job.owner);
         return SY_OK;
     }

@@ -153,6 +153,11 @@ static void add_mapping(struct mesh_call *c)
     free(data);
 }
 
+static int64_t room_for(const struct mesh_case *m, int64_t rows)
+{
+    return m->room > rows ? m->room : rows + m->spare;
+}
+
 /* ---- Dispatch ---- */
 
 static void add_plane(struct mesh_call *c, int shard, const struct a2a_from *from, int i, int64_t room)
@@ -234,7 +239,7 @@ static void add_dispatch_shard(struct mesh_call *c, int shard)
         add(c, (enum mesh_field)(MESH_PLANE + i), shard, "planes", m->plane_type[i],
             home_shape(m, d, m->plane_width[i], shape), shape, m->planes[i][d]);
 
-    const int64_t rows = oracle_a2a_dispatch(a, d, NULL), room = rows + m->spare;
+    const int64_t rows = oracle_a2a_dispatch(a, d, NULL), room = room_for(m, rows);
     struct a2a_from *from = need(malloc((size_t)(rows + 1) * sizeof *from));
     oracle_a2a_dispatch(a, d, from);
     for (int i = -1; i < m->n_planes + m->coded; i++)
@@ -401,11 +406,12 @@ static void add_results(struct mesh_call *c, enum mesh_field field, int shard, c
     const struct mesh_case *m = c->of;
     const struct a2a_case *a = &m->a2a;
     const int d = c->first + shard;
-    int64_t rows = oracle_a2a_inputs(a, d, m->local_reduce), shape[4] = {rows + m->spare, width};
+    const int64_t rows = oracle_a2a_inputs(a, d, m->local_reduce), room = room_for(m, rows);
+    int64_t shape[4] = {room, width};
     const size_t row_bytes = (size_t)width * type_bytes(type);
     int rank = 2;
-    unsigned char *data = need(malloc((size_t)(rows + m->spare) * row_bytes + 1));
-    memset(data, 0xFF, (size_t)(rows + m->spare) * row_bytes);
+    unsigned char *data = need(malloc((size_t)room * row_bytes + 1));
+    memset(data, 0xFF, (size_t)room * row_bytes);
     memcpy(data, from, (size_t)rows * row_bytes);
     if (a->layout == SY_LAYOUT_PADDED) {
         const int64_t first = m->local_reduce ? 1 : oracle_a2a_locals(a, d);

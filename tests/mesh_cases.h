@@ -50,6 +50,7 @@ struct mesh_case {
     bool by_routing; /* combine gets a routing in place of metadata and mapping */
     bool repeat;     /* and repeats what the routing knows */
     int64_t spare;   /* rows too many in PACKED and EXPERT */
+    int64_t room;    /* or so many rows of every device, whatever it gets; 0: no */
     int num_links;
     sy_topology topology;
     sy_memory memory;

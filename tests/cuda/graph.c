@@ -4,7 +4,7 @@
  * itself rejects what allocates or waits, and the emulator counts it in other calls, too.
  */
 #include "case/case.h"
-#include "tensors.h"
+#include "device_ctx.h"
 
 #include "cuda/cuda.h"
 

@@ -47,7 +47,7 @@ ARROWS = {
     "tests/nccl/fake": set(),
     "tests/nccl": {".", "support.h", "support_memory.h", "ranks.h", "mesh_cases.h", "transports", "comm"},
     "tests/compat": {".", "support.h", "case", "examples", "acl", "aclnn", "aclnnop", "mlu_op.h", "cnrt.h", "cn_api.h"},
-    "tests/cuda": {".", "support.h", "case", "base", "plan", "cuda"},
+    "tests/cuda": {".", "support.h", "mesh_cases.h", "case", "base", "plan", "cuda"},
     "tests/fuzz": {"safetensors.h"},
     "python/binding/jax": {"python"},
     "python/binding/mpi": {"python"},

@@ -230,7 +230,7 @@ static void again(sy_ctx *ctx, sy_comm *comm, sy_routing *routing, const char *l
                  "%s form=2 S=5 K=2 E=16 experts=1 H=4 type=1 index_type=1 without=1 contents=%d", layout,
                  round);
         mesh_case_line(&m, sy_comm_mesh(comm), line);
-        m.spare = ROWS - oracle_a2a_dispatch(&m.a2a, this_rank, NULL);
+        m.room = ROWS;
         struct mesh_call *const call = mesh_dispatch_new(comm, &m, routing);
         const struct mesh_tensor *const tokens = &call->tensors[MESH_TOKENS][0];
         for (int i = 0; i < FIELDS; i++)

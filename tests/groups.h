@@ -1,10 +1,7 @@
 /*
- * TEST(name) begins a test without a state. TEST_GROUP(name) begins what would be the main of a file of tests: groups.c calls it. argv[1] is the first argument after the
- * name.
+ * TEST_GROUP(name) begins what would be the main of a file of tests: groups.c calls it. argv[1] is the first argument after the name.
  */
 #pragma once
-
-#define TEST(name) static void name(__attribute__((unused)) void **state)
 
 #define TEST_GROUP(name) \
     int group_##name(int argc, char **argv); \

@@ -50,20 +50,6 @@ int test_rounds(int full)
     return test_full() ? full : (full + 9) / 10;
 }
 
-int test_open_contexts(void **state)
-{
-    (void)state;
-    case_open();
-    return 0;
-}
-
-int test_close_contexts(void **state)
-{
-    (void)state;
-    case_close();
-    return 0;
-}
-
 void test_expect_status(sy_ctx *ctx, sy_status status, sy_status want, const char *file, int line)
 {
     if (status == want)
@@ -187,12 +173,35 @@ void test_add(struct test_list *list, const char *name, CMUnitTestFunction run, 
     list->tests[list->count++] = (struct CMUnitTest){name, run, NULL, NULL, state};
 }
 
-int test_run(struct test_list *list, const char *group)
+static int run_list(struct test_list *list, const char *group, CMFixtureFunction open,
+                    CMFixtureFunction close)
 {
-    const int failed = _cmocka_run_group_tests(group, list->tests, list->count, NULL, NULL);
+    const int failed = _cmocka_run_group_tests(group, list->tests, list->count, open, close);
     free(list->tests);
     *list = (struct test_list){0};
     return failed;
+}
+
+int test_run(struct test_list *list, const char *group)
+{
+    return run_list(list, group, NULL, NULL);
+}
+
+static int open_contexts(__attribute__((unused)) void **state)
+{
+    case_open();
+    return 0;
+}
+
+static int close_contexts(__attribute__((unused)) void **state)
+{
+    case_close();
+    return 0;
+}
+
+int test_run_in_contexts(struct test_list *list, const char *group)
+{
+    return run_list(list, group, open_contexts, close_contexts);
 }
 
 /* The list keeps every name reachable, so that a leak checker stays quiet. */

@@ -40,9 +40,6 @@ int test_rounds(int full);
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */
 sy_ctx *test_ctx(int threads, const char *isa);
 
-/* Setup and teardown of a group of tests with the contexts of the cases: every kernel table, with 1, 2, 3 and 8 threads. */
-int test_open_contexts(void **state);
-int test_close_contexts(void **state);
 bool test_on_device(void);          /* whether calls go to a CUDA device (device.c) */
 void test_lend_what_is_asked(void); /* there, from now on: no more workspace than the query of a call says */
 
@@ -69,7 +66,7 @@ void buf_free(void *data);
 #define expect_bytes(got, want, n) test_expect_bytes((got), (want), (n), __FILE__, __LINE__)
 void test_expect_bytes(const void *got, const void *want, size_t n, const char *file, int line);
 
-/* Tests made from tables: append to a list, then run it as one group. */
+/* Tests made from tables: append to a list, then run it as one group, or with the contexts of the cases. */
 struct test_list {
     struct CMUnitTest *tests;
     size_t count, room;
@@ -77,6 +74,29 @@ struct test_list {
 void test_add(struct test_list *list, const char *name, CMUnitTestFunction run, void *state);
 #define TEST_ADD(list, test) test_add((list), #test, (test), NULL) /* under its own name, without a state */
 int test_run(struct test_list *list, const char *group);
+int test_run_in_contexts(struct test_list *list, const char *group);
+
+/* TEST(name) begins a test without a state, which is in this list before the group of its file begins. */
+static struct test_list own_tests __attribute__((unused));
+#define TEST(name) \
+    static void name(void **state); \
+    __attribute__((constructor)) static void add_##name(void) \
+    { \
+        TEST_ADD(&own_tests, name); \
+    } \
+    static void name(__attribute__((unused)) void **state)
+
+/* The group of a file whose tests are all in it. */
+#define TESTS(name, title) \
+    TEST_GROUP(name) \
+    { \
+        return test_run(&own_tests, title); \
+    }
+#define TESTS_IN_CONTEXTS(name, title) \
+    TEST_GROUP(name) \
+    { \
+        return test_run_in_contexts(&own_tests, title); \
+    }
 
 /* A heap string for test names; kept until the process ends. */
 char *test_name(const char *format, ...) __attribute__((format(printf, 1, 2)));

@@ -417,19 +417,11 @@ TEST_GROUP(agreement)
 {
     static const struct threads_options messages = {.contagious = true},
                                         shared = {.shared = true, .contagious = true};
-    struct test_list list = {0};
-    test_add(&list, "faults agree, messages", faults_agree, (void *)&messages);
-    test_add(&list, "faults agree, shared memory", faults_agree, (void *)&shared);
-    test_add(&list, "transport fails, messages", transport_fails, (void *)&messages);
-    test_add(&list, "transport fails, shared memory", transport_fails, (void *)&shared);
-    test_add(&list, "no_process_answers", no_process_answers, NULL);
-    test_add(&list, "rows_of_one_that_gave_up", rows_of_one_that_gave_up, NULL);
-    test_add(&list, "no_process_comes_for_memory", no_process_comes_for_memory, NULL);
-    test_add(&list, "memory fails, messages", memory_fails, (void *)&messages);
-    test_add(&list, "memory fails, shared memory", memory_fails, (void *)&shared);
-    test_add(&list, "memory_for_messages_fails", memory_for_messages_fails, NULL);
-    test_add(&list, "shared_memory_fails", shared_memory_fails, NULL);
-    test_add(&list, "creation_fails", creation_fails, NULL);
-    test_add(&list, "transports_that_are_incomplete", transports_that_are_incomplete, NULL);
-    return test_run(&list, "comm_agreement");
+    test_add(&own_tests, "faults agree, messages", faults_agree, (void *)&messages);
+    test_add(&own_tests, "faults agree, shared memory", faults_agree, (void *)&shared);
+    test_add(&own_tests, "transport fails, messages", transport_fails, (void *)&messages);
+    test_add(&own_tests, "transport fails, shared memory", transport_fails, (void *)&shared);
+    test_add(&own_tests, "memory fails, messages", memory_fails, (void *)&messages);
+    test_add(&own_tests, "memory fails, shared memory", memory_fails, (void *)&shared);
+    return test_run(&own_tests, "comm_agreement");
 }

@@ -339,19 +339,6 @@ TEST(two_handles)
 
 void add_descriptors(struct test_list *list)
 {
-    TEST_ADD(list, a_fresh_descriptor);
-    TEST_ADD(list, all_setters);
-    TEST_ADD(list, narrow_getters);
-    TEST_ADD(list, many_dimensions);
-    TEST_ADD(list, odd_sizes);
-    TEST_ADD(list, rejections_change_nothing);
-    TEST_ADD(list, no_dimension_needs_pointer_mode_host);
-    TEST_ADD(list, groups);
-    TEST_ADD(list, sizes_of_types);
-    TEST_ADD(list, statuses_have_names);
-    TEST_ADD(list, version);
-    TEST_ADD(list, handles_and_queues);
-    TEST_ADD(list, a_handle_has_the_vendors_first_fields);
-    TEST_ADD(list, destroyed_in_any_order);
-    TEST_ADD(list, two_handles);
+    for (size_t i = 0; i < own_tests.count; i++)
+        test_add(list, own_tests.tests[i].name, own_tests.tests[i].test_func, NULL);
 }

@@ -218,15 +218,6 @@ TEST(around)
 
 void add_runtime(struct test_list *list)
 {
-    TEST_ADD(list, values);
-    TEST_ADD(list, memory);
-    TEST_ADD(list, no_bytes);
-    TEST_ADD(list, three_large_tensors);
-    TEST_ADD(list, too_much_memory);
-    TEST_ADD(list, bad_copies);
-    TEST_ADD(list, queues);
-    TEST_ADD(list, notifiers);
-    TEST_ADD(list, devices);
-    TEST_ADD(list, errors);
-    TEST_ADD(list, around);
+    for (size_t i = 0; i < own_tests.count; i++)
+        test_add(list, own_tests.tests[i].name, own_tests.tests[i].test_func, NULL);
 }

@@ -148,8 +148,4 @@ TEST(lines_of_the_benchmark)
     sy_ctx_destroy(ctx);
 }
 
-TEST_GROUP(choice)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(lines_of_the_benchmark)};
-    return cmocka_run_group_tests_name("cuda_choice", tests, NULL, NULL);
-}
+TESTS(choice, "cuda_choice")

@@ -212,12 +212,4 @@ TEST(numbers_of_the_host)
     sy_ctx_destroy(ctx);
 }
 
-TEST_GROUP(context)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_fault_is_kept_until_it_is_read),   cmocka_unit_test(devices),
-        cmocka_unit_test(lent_memory_is_that_of_the_device),  cmocka_unit_test(the_most_experts_are_too_many),
-        cmocka_unit_test(a_trace_has_the_time_of_the_device), cmocka_unit_test(numbers_of_the_host),
-    };
-    return cmocka_run_group_tests_name("cuda_context", tests, NULL, NULL);
-}
+TESTS(context, "cuda_context")

@@ -335,9 +335,7 @@ int main(int argc, char **argv)
             test_add(&list, n > 1 ? test_name("%s, types %d", ex->name, alt + 1) : ex->name, check_case, one);
         }
     }
-    const int failed = _cmocka_run_group_tests(test_name("examples_%s", name), list.tests, list.count,
-                                               test_open_contexts, test_close_contexts);
-    free(list.tests);
+    const int failed = test_run_in_contexts(&list, test_name("examples_%s", name));
     free(copy);
     return failed;
 }

@@ -67,10 +67,4 @@ TEST(growth_that_fails_keeps_what_was_there)
     }
 }
 
-TEST_GROUP(alloc)
-{
-    struct test_list list = {0};
-    test_add(&list, "context creation with a failing allocation", creation, NULL);
-    test_add(&list, "growth_that_fails_keeps_what_was_there", growth_that_fails_keeps_what_was_there, NULL);
-    return test_run(&list, "fault_alloc");
-}
+TESTS(alloc, "fault_alloc")

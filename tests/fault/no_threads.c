@@ -98,12 +98,4 @@ TEST(wrong_arguments)
     sy_ctx_destroy(ctx);
 }
 
-TEST_GROUP(no_threads)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tasks_run_on_the_threads_there_are),
-        cmocka_unit_test(calls_return_the_same),
-        cmocka_unit_test(wrong_arguments),
-    };
-    return cmocka_run_group_tests_name("fault_no_threads", tests, NULL, NULL);
-}
+TESTS(no_threads, "fault_no_threads")

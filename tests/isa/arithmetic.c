@@ -133,17 +133,4 @@ TEST(logarithm_of_a_weight_sum)
     }
 }
 
-TEST_GROUP(arithmetic)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(widening_is_exact),
-        cmocka_unit_test(narrowing_rounds_to_nearest_even),
-        cmocka_unit_test(weights_are_rounded_fixed_point),
-        cmocka_unit_test(mass_targets_are_exact_ceilings),
-        cmocka_unit_test(scores_stay_in_range),
-        cmocka_unit_test(philox_gives_its_known_answers),
-        cmocka_unit_test(exponential_variates),
-        cmocka_unit_test(logarithm_of_a_weight_sum),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TESTS(arithmetic, "isa_arithmetic")

@@ -429,32 +429,7 @@ TEST(fault_is_filled_to_the_callers_size)
 
 TEST_GROUP(ctx)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(create_with_defaults),
-        cmocka_unit_test(null_arguments),
-        cmocka_unit_test(negative_threads),
-        cmocka_unit_test(unknown_isa),
-        cmocka_unit_test(alloc_without_dealloc),
-        cmocka_unit_test(short_error_buffer),
-        cmocka_unit_test(every_listed_isa_can_be_asked_for),
-        cmocka_unit_test(thread_limit),
-        cmocka_unit_test(threads_of_the_environment),
-        cmocka_unit_test(status_names),
-        cmocka_unit_test(fault_names),
-        cmocka_unit_test(versions),
-        cmocka_unit_test(fault_is_filled_to_the_callers_size),
-        cmocka_unit_test(query_clears_sentence_and_fault),
-        cmocka_unit_test(all_that_was_lent_counts),
-        cmocka_unit_test(rejected_workspace),
-        cmocka_unit_test(shorter_arguments_read_as_zero),
-        cmocka_unit_test(longer_arguments_must_be_zero_past_the_known),
-        cmocka_unit_test(older_query_is_filled_to_its_size),
-        cmocka_unit_test(shorter_options_read_as_zero),
-    };
-    struct test_list list = {0};
-    for (size_t i = 0; i < COUNT_OF(tests); i++)
-        test_add(&list, tests[i].name, tests[i].test_func, NULL);
     for (int i = 0; i < TEST_CALLS; i++)
-        test_add(&list, test_name("trace of %s", all_cases[i]->name), traced_call, (void *)(uintptr_t)i);
-    return test_run(&list, "op_ctx");
+        test_add(&own_tests, test_name("trace of %s", all_cases[i]->name), traced_call, (void *)(uintptr_t)i);
+    return test_run(&own_tests, "op_ctx");
 }

@@ -91,11 +91,7 @@ TEST(without_a_device)
 
 TEST_GROUP(ctx_device)
 {
-    struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(rows); i++)
-        test_add(&list, rows[i].name, creation_fails, (void *)(uintptr_t)&rows[i]);
-    test_add(&list, "an_operator_that_the_device_does_not_have", an_operator_that_the_device_does_not_have,
-             NULL);
-    test_add(&list, "without_a_device", without_a_device, NULL);
-    return test_run(&list, "op_ctx_device");
+        test_add(&own_tests, rows[i].name, creation_fails, (void *)(uintptr_t)&rows[i]);
+    return test_run(&own_tests, "op_ctx_device");
 }

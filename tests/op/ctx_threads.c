@@ -289,32 +289,27 @@ TEST(flush_to_zero_is_off_during_and_back_after)
 }
 
 /* Two tests of each operator have counted; a few operators are never split. */
-TEST(most_operators_use_the_pool)
+static void most_operators_use_the_pool(__attribute__((unused)) void **state)
 {
     assert_true(n_pooled >= 2 * (TEST_CALLS - 6));
 }
 
 TEST_GROUP(ctx_threads)
 {
-    struct test_list list = {0};
     case_split = true;
     for (uintptr_t i = 0; i < TEST_CALLS; i++) {
         const char *name = all_cases[i]->name;
-        test_add(&list, test_name("%s in a pool in reverse order", name), pool_in_reverse_order, (void *)i);
-        test_add(&list, test_name("%s in a pool of four threads", name), pool_of_four_threads, (void *)i);
-        test_add(&list, test_name("%s in two contexts at once", name), two_contexts_in_two_threads,
+        test_add(&own_tests, test_name("%s in a pool in reverse order", name), pool_in_reverse_order,
                  (void *)i);
-        test_add(&list, test_name("%s allocates nothing when warm", name), warm_calls_allocate_nothing,
+        test_add(&own_tests, test_name("%s in a pool of four threads", name), pool_of_four_threads,
                  (void *)i);
-        test_add(&list, test_name("%s under every rounding mode", name),
+        test_add(&own_tests, test_name("%s in two contexts at once", name), two_contexts_in_two_threads,
+                 (void *)i);
+        test_add(&own_tests, test_name("%s allocates nothing when warm", name), warm_calls_allocate_nothing,
+                 (void *)i);
+        test_add(&own_tests, test_name("%s under every rounding mode", name),
                  rounding_mode_is_ours_during_and_the_callers_after, (void *)i);
     }
-    test_add(&list, "most operators use the pool", most_operators_use_the_pool, NULL);
-    test_add(&list, "flush_to_zero_is_off_during_and_back_after", flush_to_zero_is_off_during_and_back_after,
-             NULL);
-    test_add(&list, "forked_child_finishes_with_the_parents_context",
-             forked_child_finishes_with_the_parents_context, NULL);
-    test_add(&list, "forked_child_finishes_with_its_own_context", forked_child_finishes_with_its_own_context,
-             NULL);
-    return test_run(&list, "op_ctx_threads");
+    TEST_ADD(&own_tests, most_operators_use_the_pool); /* of the tests before it */
+    return test_run(&own_tests, "op_ctx_threads");
 }

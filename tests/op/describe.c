@@ -326,13 +326,4 @@ TEST(rows_that_depend)
     sy_ctx_destroy(ctx);
 }
 
-TEST_GROUP(describe)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(numbers_and_names),     cmocka_unit_test(types_and_kinds),
-        cmocka_unit_test(what_is_no_operator),   cmocka_unit_test(outputs_that_depend),
-        cmocka_unit_test(texts_can_be_executed), cmocka_unit_test(any_operator),
-        cmocka_unit_test(rows_that_depend),
-    };
-    return cmocka_run_group_tests_name("op_describe", tests, NULL, NULL);
-}
+TESTS(describe, "op_describe")

@@ -279,15 +279,4 @@ TEST(planes_of_other_sizes)
     case_delete(c);
 }
 
-TEST_GROUP(kv_together)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(missing_context_arguments_or_query),
-        cmocka_unit_test(names_have_their_layouts),
-        cmocka_unit_test(formats_of_other_sizes),
-        cmocka_unit_test(every_shared_element_is_found),
-        cmocka_unit_test(first_overlap_of_many_planes),
-        cmocka_unit_test(planes_of_other_sizes),
-    };
-    return cmocka_run_group_tests_name("op_kv_together", tests, test_open_contexts, test_close_contexts);
-}
+TESTS_IN_CONTEXTS(kv_together, "op_kv_together")

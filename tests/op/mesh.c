@@ -243,16 +243,8 @@ TEST(missing_context_or_comm)
 
 TEST_GROUP(mesh)
 {
-    struct test_list list = {0};
     for (size_t i = 0; i < COUNT_OF(meshes); i++)
-        test_add(&list, test_name("problems on %dx%d", meshes[i].rows, meshes[i].cols), random_cases,
+        test_add(&own_tests, test_name("problems on %dx%d", meshes[i].rows, meshes[i].cols), random_cases,
                  (void *)&meshes[i]);
-    test_add(&list, "waited_for_in_reverse", waited_for_in_reverse, NULL);
-    test_add(&list, "requests_return_rejections", requests_return_rejections, NULL);
-    test_add(&list, "local_comms", local_comms, NULL);
-    test_add(&list, "comms_that_cannot_be", comms_that_cannot_be, NULL);
-    test_add(&list, "creation_without_memory", creation_without_memory, NULL);
-    test_add(&list, "a_comm_on_a_small_stack", a_comm_on_a_small_stack, NULL);
-    test_add(&list, "missing_context_or_comm", missing_context_or_comm, NULL);
-    return test_run(&list, "op_mesh");
+    return test_run(&own_tests, "op_mesh");
 }

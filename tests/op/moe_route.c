@@ -27,8 +27,4 @@ TEST(square_roots_of_softplus)
     assert_true(worst > 0.5 && worst < 2.2);
 }
 
-TEST_GROUP(moe_route)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(square_roots_of_softplus)};
-    return cmocka_run_group_tests_name("op_moe_route", tests, test_open_contexts, test_close_contexts);
-}
+TESTS_IN_CONTEXTS(moe_route, "op_moe_route")

@@ -84,13 +84,4 @@ TEST(queries_of_large_calls)
     }
 }
 
-TEST_GROUP(moe_slots)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(capacity_ignores_the_rounding_mode),
-        cmocka_unit_test(broken_unique_promise_changes_only_its_row),
-        cmocka_unit_test(another_name_for_the_gradient),
-        cmocka_unit_test(queries_of_large_calls),
-    };
-    return cmocka_run_group_tests_name("op_moe_slots", tests, test_open_contexts, test_close_contexts);
-}
+TESTS_IN_CONTEXTS(moe_slots, "op_moe_slots")

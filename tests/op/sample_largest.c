@@ -37,9 +37,4 @@ TEST(weights_add_up_to_2_63)
     sy_ctx_destroy(ctx);
 }
 
-TEST_GROUP(sample_largest)
-{
-    struct test_list list = {0};
-    test_add(&list, "weights add up to 2^63", weights_add_up_to_2_63, NULL);
-    return test_run(&list, "op_sample_largest");
-}
+TESTS(sample_largest, "op_sample_largest")

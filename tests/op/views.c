@@ -30,11 +30,4 @@ TEST(shapes_may_be_const)
     sy_ctx_destroy(ctx);
 }
 
-TEST_GROUP(views)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(vectors_and_matrices),
-        cmocka_unit_test(shapes_may_be_const),
-    };
-    return cmocka_run_group_tests_name("op_views", tests, NULL, NULL);
-}
+TESTS(views, "op_views")

@@ -1103,6 +1103,65 @@ typedef struct sy_kv_slots_args {
 
 SY_OPERATOR(kv_slots)
 
+/* ---- kv_select ---- */
+
+typedef enum sy_kv_order {
+    SY_KV_ORDER_POSITION = 0, /* entries of a row ascend */
+    SY_KV_ORDER_SCORE = 1     /* the largest score first, equal ones by position */
+} sy_kv_order;
+
+typedef enum sy_kv_dead {
+    SY_KV_DEAD_SKIP = 0, /* NaN and -inf are never selected by score */
+    SY_KV_DEAD_KEEP = 1  /* they come last, by position */
+} sy_kv_dead;
+
+typedef enum sy_kv_columns {
+    SY_KV_COLUMNS_GLOBAL = 0, /* column t is token t */
+    SY_KV_COLUMNS_OWN = 1     /* columns are the tokens of `rank` alone */
+} sy_kv_columns;
+
+/*
+ * The k positions of largest score of every row: the indices that kv_gather and kv_translate take. Row b has L columns
+ * from row_start[b] on, for the positions 0 to L-1. First come t < sink and t >= L - window, whatever their scores, then
+ * the others by score, equal ones by position; entries from count[b] on are -1, of values -inf. With a table, slots are
+ * the cache rows of the positions. With expand = G each has an entry for its tokens t*G to t*G + G-1.
+ */
+typedef struct sy_kv_select_args {
+    const DLTensor *scores;    /* in  [...,N]  f32, f16, bf16 */
+    const DLTensor *lengths;   /* in  [B] or [B/Q] of last rows  int32, int64; optional: L */
+    const DLTensor *row_start; /* in  [B]  int32, int64; optional: first column of each row */
+    const DLTensor *row_k;     /* in  per row  int32, int64; optional: most positions of each row, up to k */
+    const DLTensor *position;  /* in  [...,N]  int32, int64; optional: position of each column; -1: none */
+    const DLTensor *block_table; /* in  [R,n] or [n]  int32, int64; optional; R = B/Q without req_id */
+    const DLTensor *req_id;      /* in  [B]  int32, int64; optional: table row of each row */
+    const DLTensor *seq_lens; /* in  [B]  int32, int64; optional, with expand or position: tokens of each */
+    const DLTensor *page_indices; /* in  [P]    int32, int64; optional: lists of pages, not block_table */
+    const DLTensor *indptr;       /* in  [R+1]  int32, int64: where each list begins, and the end */
+    const DLTensor *index_base;   /* in  [B]  int32, int64; optional: added to every entry of indices */
+    int64_t k;                    /* 0: from the width of indices, values, slots or owner */
+    sy_kv_order order;
+    sy_kv_dead dead;
+    int64_t sink;       /* first positions that are always selected */
+    int64_t window;     /* last ones; sink + window <= k */
+    int64_t query_rows; /* Q, rows of a request; 0: 1 */
+    int64_t expand;     /* G, tokens of a position; 0: 1 */
+    int64_t block_size; /* S >= 1, with a table */
+    int64_t num_rows;   /* rows of the cache; 0: not known */
+    int64_t world;      /* ranks that share the tokens; 0: 1, not shared */
+    int64_t rank;       /* the rank of this call */
+    int64_t interleave; /* I, tokens of a run; 0: 1 */
+    sy_kv_columns columns;
+    bool own_only;           /* write only entries that `rank` owns */
+    const DLTensor *indices; /* out [...,kG]  int32, int64; optional */
+    const DLTensor *values;  /* out [...,k]   type of scores, or f32; optional: the scores */
+    const DLTensor *count;   /* out [B]       int32, int64; optional: entries of each row */
+    const DLTensor *slots;   /* out [...,kG]  int32, int64; optional, with a table: cache rows */
+    const DLTensor *owner;   /* out [...,kG]  int32; optional, with world > 1: the rank that has each entry */
+    const DLTensor *row_flags; /* out [B]       uint32; optional: SY_ROW_* of the row's scores */
+} sy_kv_select_args;
+
+SY_OPERATOR(kv_select)
+
 /* ---- kv_scatter ---- */
 
 /*

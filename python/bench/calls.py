@@ -54,6 +54,7 @@ CALLS = {
     "local_reduce": "expert_rows, ids, hosts, weights",
     "kv_translate": "indices, block_table, block_size=2",
     "kv_slots": "indices, block_table=block_table, block_size=2",
+    "kv_select": "logits, k=2",
     "kv_gather": "cache, indices, block_table, block_size=2",
     "kv_ragged": "cache, lengths, block_tables, block_size=2",
     "kv_scatter": "cache, two_rows, indices",

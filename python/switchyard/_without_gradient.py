@@ -1,6 +1,7 @@
 """The operators without a gradient whose functions in switchyard.torch follow from these: the list of both packages."""
 
 from .ops.dequantize_rows import dequantize_rows
+from .ops.kv_select import KvSelect, kv_select
 from .ops.kv_slots import kv_slots
 from .ops.kv_translate import KvTranslate, kv_translate
 from .ops.moe_align_block import MoeAlignBlock, moe_align_block
@@ -16,6 +17,7 @@ from .ops.quantize_rows import QuantizeRows, quantize_rows
 from .ops.sample_noise import sample_noise
 
 __all__ = [
+    "KvSelect",
     "KvTranslate",
     "MoeAlignBlock",
     "MoeLocations",
@@ -26,6 +28,7 @@ __all__ = [
     "MoeUnpermuteGrad",
     "QuantizeRows",
     "dequantize_rows",
+    "kv_select",
     "kv_slots",
     "kv_translate",
     "moe_align_block",

@@ -157,6 +157,22 @@
       "leads to cache row {value} for token {position}, want below {limit} ({code})") \
     X(KV_OF_TOKEN_P_ROW, INDEX, ROW_RANGE, "page_indices", \
       "leads to cache row {value} for token {position}, want below {limit} ({code})") \
+    /* Rows of scores (kv_select) */ \
+    X(SELECT_START, INDEX, LENGTH_RANGE, "row_start", \
+      "at batch {batch} is {value}, want 0 to {limit}, the columns of scores ({code})") \
+    X(SELECT_LENGTH, INDEX, LENGTH_RANGE, "lengths", \
+      "at batch {batch} is {value}, want 0 to {limit}, the columns of scores ({code})") \
+    X(SELECT_OWN_LENGTH, INDEX, LENGTH_RANGE, "lengths", \
+      "at batch {batch} is {value}, want 0 to {limit}, the tokens that {extra} columns of scores are of " \
+      "({code})") \
+    X(SELECT_K_LOW, INDEX, LENGTH_RANGE, "row_k", \
+      "at batch {batch} is {value}, want {limit} to {extra} ({code})") \
+    X(SELECT_K_HIGH, INDEX, LENGTH_RANGE, "row_k", \
+      "at batch {batch} is {value}, want {extra} to {limit} ({code})") \
+    X(SELECT_BASE, INDEX, LENGTH_RANGE, "index_base", \
+      "at batch {batch} is {value}, want 0 to {limit}, which indices can hold ({code})") \
+    X(SELECT_POSITION, INDEX, INDEX_RANGE, "position", \
+      "at batch {batch}, column {position} is {value}, want -1 or more and below {limit} ({code})") \
     /* Dense rows, slots and blocks of a cache */ \
     X(KV_DENSE_FIRST, INDEX, LENGTH_RANGE, "cu_lens", "at entry 0 is {value}, want 0 ({code})") \
     X(KV_DENSE_BACK, INDEX, LENGTH_RANGE, "cu_lens", \

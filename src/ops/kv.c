@@ -458,7 +458,7 @@ static bool has_lists(const struct syi_call *call, const struct syi_kv_table_rul
 sy_status syi_kv_check_given(struct syi_call *call, const struct syi_kv_table_rules *rules)
 {
     const DLTensor *pages = call->tensor[rules->page_indices], *indptr = call->tensor[rules->indptr];
-    if (pages == NULL && indptr == NULL && call->tensor[rules->last_page_len] == NULL)
+    if (pages == NULL && indptr == NULL && tensor_at(call, rules->last_page_len) == NULL)
         return call->tensor[rules->table] != NULL
                    ? SY_OK
                    : syi_fail(call->ctx, SY_ERR_NULL, "block_table",
@@ -481,7 +481,7 @@ sy_status syi_kv_check_lists(struct syi_call *call, const struct syi_kv_table_ru
     }
     *rows = call->tensor[rules->indptr]->shape[0] - 1;
     if (*rows >= 0)
-        return syi_check_vector(call, rules->last_page_len, *rows);
+        return rules->last_page_len >= 0 ? syi_check_vector(call, rules->last_page_len, *rows) : SY_OK;
     return syi_fail_code(call, SY_ERR_SHAPE, SY_FAULT_EMPTY, "indptr", 0, 1,
                          "has shape [0], want an entry for each list and one for the end");
 }
@@ -523,6 +523,11 @@ sy_status syi_kv_count_table(struct syi_call *call, const struct syi_kv_table_ru
                     lists ? "pages" : "columns", (long long)block_size);
 }
 
+static struct syi_column column_at(const struct syi_call *call, int i)
+{
+    return i >= 0 ? syi_column_of(call, i) : (struct syi_column){.type = SY_TYPE_OTHER};
+}
+
 void syi_kv_view_table(const struct syi_call *call, const struct syi_kv_table_rules *rules,
                        struct syi_kv_table *table)
 {
@@ -530,7 +535,7 @@ void syi_kv_view_table(const struct syi_call *call, const struct syi_kv_table_ru
     table->entries = syi_rows_of(call, entries);
     table->type = syi_type_at(call, entries);
     table->indptr = syi_column_of(call, rules->indptr);
-    table->last_page_len = syi_column_of(call, rules->last_page_len);
+    table->last_page_len = column_at(call, rules->last_page_len);
 }
 
 /* ---- Positions ---- */
@@ -568,11 +573,6 @@ sy_status syi_kv_check_positions(struct syi_call *call, const struct syi_kv_page
     return SY_OK;
 }
 
-static struct syi_column column_at(const struct syi_call *call, int i)
-{
-    return i >= 0 ? syi_column_of(call, i) : (struct syi_column){.type = SY_TYPE_OTHER};
-}
-
 void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rules *rules, sy_kv_pad pad,
                        struct syi_kv_pages *pages)
 {
@@ -590,26 +590,45 @@ void syi_kv_view_pages(const struct syi_call *call, const struct syi_kv_page_rul
 /* Slots that int32 can name. */
 static const int64_t narrow_slots = (int64_t)INT32_MAX + 1;
 
-sy_status syi_kv_check_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
-                             const struct syi_kv_slot_args *a)
+sy_status syi_kv_check_slot_rows(struct syi_call *call, const struct syi_kv_page_rules *rules,
+                                 const struct syi_kv_slot_args *a)
 {
     SYI_TRY(syi_kv_check_page_form(call, rules));
     SYI_TRY(syi_kv_check_block_size(call, a->block_size));
     if (syi_type_at(call, a->slots) == SY_TYPE_I32 && a->num_rows > narrow_slots)
         return syi_fail_value(call, SY_ERR_VALUE, "num_rows", a->num_rows, narrow_slots,
                               "is %lld, want at most %lld: slots is i32");
-    SYI_TRY(syi_check_value(call, "num_rows", a->num_rows, 0, INT64_MAX));
+    return syi_check_value(call, "num_rows", a->num_rows, 0, INT64_MAX);
+}
+
+sy_status syi_kv_check_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
+                             const struct syi_kv_slot_args *a)
+{
+    SYI_TRY(syi_kv_check_slot_rows(call, rules, a));
     return syi_check_enum(call, "pad", (int)a->pad);
+}
+
+sy_status syi_kv_check_share(struct syi_call *call, int64_t world, int64_t rank, int64_t interleave)
+{
+    SYI_TRY(syi_check_value(call, "world", world, 0, INT32_MAX));
+    SYI_TRY(syi_check_value(call, "rank", rank, 0, world > 0 ? world - 1 : 0));
+    return syi_check_value(call, "interleave", interleave, 0, INT32_MAX);
 }
 
 sy_status syi_kv_number_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
                               const struct syi_kv_slot_args *a, struct syi_kv_pages *pages)
 {
-    int64_t n = a->num_rows;
     SYI_TRY(syi_check_sizes(call));
     SYI_TRY(syi_kv_check_positions(call, rules, a->block_size, pages));
+    return syi_kv_number_rows(call, a, &pages->pool);
+}
+
+sy_status syi_kv_number_rows(struct syi_call *call, const struct syi_kv_slot_args *a,
+                             struct syi_kv_pool *pool)
+{
+    int64_t n = a->num_rows;
     if (n == 0)
         n = syi_type_at(call, a->slots) == SY_TYPE_I32 ? narrow_slots
                                                        : INT64_MAX / a->block_size * a->block_size;
-    return number_rows(call, n, a->block_size, &pages->pool);
+    return number_rows(call, n, a->block_size, pool);
 }

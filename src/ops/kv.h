@@ -154,7 +154,8 @@ void syi_kv_view_codec(struct syi_call *call, const struct syi_kv_subject *subje
 
 /* ---- Where blocks are: a table [rows,n] or [n], or lists of pages one after the other ---- */
 
-/* Numbers of the tensors; lists are page_indices [N] and indptr [rows+1], with or without last_page_len [rows]. */
+/* Numbers of the tensors; lists are page_indices [N] and indptr [rows+1], with or without last_page_len [rows]; -1: the
+   operator has none. */
 struct syi_kv_table_rules {
     int table, page_indices, indptr, last_page_len;
 };
@@ -221,10 +222,17 @@ struct syi_kv_slot_args {
     sy_kv_pad pad;
 };
 
-/* Values: also that the rows fit the type of the slots. */
+/* Values: also that the rows fit the type of the slots. The first: of an operator without pad. */
+sy_status syi_kv_check_slot_rows(struct syi_call *call, const struct syi_kv_page_rules *rules,
+                                 const struct syi_kv_slot_args *args);
 sy_status syi_kv_check_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
                              const struct syi_kv_slot_args *args);
 
-/* Overflow: positions, and as many rows as are known, or else as the tensor of slots can name. */
+/* Values: ranks that share the tokens. */
+sy_status syi_kv_check_share(struct syi_call *call, int64_t world, int64_t rank, int64_t interleave);
+
+/* Overflow: positions, and as many rows as are known, or else as the tensor of slots can name; then the rows alone. */
 sy_status syi_kv_number_slots(struct syi_call *call, const struct syi_kv_page_rules *rules,
                               const struct syi_kv_slot_args *args, struct syi_kv_pages *pages);
+sy_status syi_kv_number_rows(struct syi_call *call, const struct syi_kv_slot_args *args,
+                             struct syi_kv_pool *pool);

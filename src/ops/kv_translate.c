@@ -51,9 +51,7 @@ static sy_status check_inputs(struct syi_call *call, const struct syi_kv_slot_ar
     SYI_TRY(syi_check_tensors(call, false));
     SYI_TRY(syi_kv_check_pages(call, &page_rules));
     SYI_TRY(syi_kv_check_slots(call, &page_rules, slots));
-    SYI_TRY(syi_check_value(call, "world", a->world, 0, INT32_MAX));
-    SYI_TRY(syi_check_value(call, "rank", a->rank, 0, a->world > 0 ? a->world - 1 : 0));
-    return syi_check_value(call, "interleave", a->interleave, 0, INT32_MAX);
+    return syi_kv_check_share(call, a->world, a->rank, a->interleave);
 }
 
 static sy_status check(struct syi_call *call)

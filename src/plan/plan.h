@@ -43,6 +43,7 @@
     X(KV_GATHER, kv_gather) \
     X(KV_TRANSLATE, kv_translate) \
     X(KV_SLOTS, kv_slots) \
+    CPU(KV_SELECT, kv_select) \
     X(KV_SCATTER, kv_scatter) \
     X(KV_RAGGED, kv_ragged) \
     X(KV_BLOCKS, kv_blocks) \
@@ -401,6 +402,23 @@ struct syi_kv_translate_plan {
 struct syi_kv_slots_plan {
     struct syi_kv_pages pages; /* positions as indices; each has its table row beside it */
     struct syi_tensor batch, slots;
+};
+
+/* Of kv_select; plan/select_math.h has what follows for a row. */
+struct syi_kv_select_plan {
+    sy_kv_select_args args;
+    struct syi_column row_k;
+    struct syi_tensor scores, lengths, row_start, position, block_table, req_id, seq_lens, page_indices,
+        indptr, index_base;
+    struct syi_tensor indices, values, count, slots, owner, row_flags;
+    int64_t batch, n_columns, k, query_rows, expand; /* B, N, k, Q, G */
+    struct syi_kv_pages pages;                       /* table, req_id, pool and share: where tokens are */
+    bool has_table;      /* slots are looked up, also where they are not written */
+    bool by_request;     /* lengths are those of requests */
+    bool own;            /* columns are tokens of this rank */
+    bool idle;           /* the call touches nothing */
+    int64_t room;        /* most positions of a row that are selected; in a query without k: N */
+    int64_t token_limit; /* entries of `indices` are below it */
 };
 
 struct syi_kv_scatter_plan {

@@ -347,7 +347,7 @@ void call_free(struct call *c);
 void call_lay_out(struct call *c, uint64_t layout, bool in_place); /* layout 0: compact */
 /* Calls that the tests of other folders use, compact: of a line, with the contents of a seed; and, of operator 0 .. TEST_CALLS - 1, a
    valid one, of a few kilobytes or so large that work is split over threads. */
-enum { TEST_CALLS = 33 };
+enum { TEST_CALLS = 34 };
 struct call *case_of_line(const struct op_case *op, const char *line, uint64_t seed);
 struct call *case_new(int number, bool large);
 void case_delete(struct call *c);

@@ -621,7 +621,9 @@ void kv_find_table(struct call *c, struct gather_case *in)
     in->table_len = table->given ? table->shape[table->rank - 1] : pages->shape[0];
     in->table = case_wide(c, table->given ? "block_table" : "page_indices");
     in->indptr = case_wide(c, "indptr");
-    in->last_page_len = case_wide(c, "last_page_len");
+    for (int i = 0; i < c->info->n_tensors; i++)
+        if (strcmp(c->info->fields[i].name, "last_page_len") == 0)
+            in->last_page_len = case_wide(c, "last_page_len");
 }
 
 bool kv_expect(struct call *c, const sy_fault *f)

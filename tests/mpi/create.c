@@ -148,6 +148,75 @@ TEST(test_bad_meshes)
     }
 }
 
+/* Each of them in the last process alone. */
+TEST(test_mistakes_of_one_process)
+{
+    struct ask ask = good_ask();
+    ask.no_place = is_last();
+    rejected(&ask, SY_ERR_NULL, "comm is NULL");
+    ask = good_ask();
+    ask.options.comm.alloc = is_last() ? limited_alloc : NULL;
+    rejected(&ask, SY_ERR_NULL, "dealloc is NULL");
+    ask = good_ask();
+    ask.options.comm.max_inflight = is_last() ? -1 : 0;
+    rejected(&ask, SY_ERR_VALUE, "max_inflight");
+    ask = good_ask();
+    ask.options.comm.timeout_ms = is_last() ? -5 : 0; /* for ever, and the default: each as it likes */
+    accepted(&ask);
+}
+
+TEST(test_options_of_another_release)
+{
+    struct {
+        sy_mpi_options known;
+        int64_t unknown;
+    } longer;
+    memset(&longer, 0, sizeof longer);
+    sy_comm *comm = NULL;
+    longer.unknown = is_last();
+    assert_int_equal(
+        sy_comm_create_mpi_n(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &longer.known, sizeof longer),
+        SY_ERR_UNSUPPORTED);
+    assert_null(comm);
+    longer.unknown = 0;
+    assert_int_equal(
+        sy_comm_create_mpi_n(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &longer.known, sizeof longer),
+        SY_OK);
+    sy_comm_destroy(comm);
+    assert_int_equal(sy_comm_create_mpi_n(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &longer.known, 1),
+                     SY_OK);
+    sy_comm_destroy(comm);
+}
+
+TEST(test_no_communicator)
+{
+    struct ask ask = good_ask();
+    ask.on = MPI_COMM_NULL;
+    rejected(&ask, SY_ERR_COMM, "MPI_COMM_NULL");
+}
+
+/* The n-th allocation fails in the last process, for every n: no process keeps anything. */
+TEST(test_no_memory)
+{
+    int n_failed = 0;
+    for (int n = 1; n <= 12; n++) { /* some of them only serve to find out whether memory can be shared */
+        struct allocator memory = {.fail_at = is_last() ? n : 0};
+        sy_comm *comm = NULL;
+        const sy_mpi_options options = {.comm = limited_options(&memory)};
+        const sy_status status = sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options);
+        expect_same_everywhere(&status, sizeof status);
+        assert_true(status == SY_OK || status == SY_ERR_NOMEM);
+        assert_true((status == SY_OK) == (comm != NULL));
+        sy_comm_destroy(comm);
+        assert_int_equal(memory.live, 0);
+        assert_true(n < 12 || status == SY_OK);
+        n_failed += status != SY_OK;
+    }
+    assert_true(n_failed >= 2);
+}
+
+/* ---- Of two processes and more ---- */
+
 TEST(test_requests_that_differ)
 {
     struct ask ask = good_ask();
@@ -164,30 +233,18 @@ TEST(test_requests_that_differ)
     rejected(&ask, SY_ERR_MISMATCH, "check differs");
 }
 
-static struct allocator left; /* what comms leave behind that were given up or broken */
-
-/* One process comes late; the others give up in time, and none of them hangs. */
-TEST(test_a_process_that_does_not_come)
+TEST(test_two_groups)
 {
+    MPI_Comm half;
     struct ask ask = good_ask();
-    char text[300] = "";
-    sy_comm *comm = NULL;
-    MPI_Comm some; /* creation that was given up leaves its communicator unusable */
-    MPI_Comm_dup(MPI_COMM_WORLD, &some);
-    ask.options.comm = (sy_comm_options){.timeout_ms = 200,
-                                         .alloc = limited_alloc,
-                                         .dealloc = limited_free,
-                                         .alloc_user = &left,
-                                         .error = text,
-                                         .error_bytes = sizeof text};
-    if (!is_last()) {
-        assert_int_equal(sy_comm_create_mpi_n(&comm, some, ask.mesh, &ask.options, ask.options_bytes),
-                         SY_ERR_TIMEOUT);
-        assert_null(comm);
-        assert_non_null(strstr(text, "waited 200 ms for another process, which did not arrive in time"));
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Comm_split(MPI_COMM_WORLD, this_rank % 2, this_rank, &half);
+    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - this_rank % 2, 5, &ask.on);
+    rejected(&ask, SY_ERR_COMM, "two groups");
+    MPI_Comm_free(&ask.on);
+    MPI_Comm_free(&half);
 }
+
+static struct allocator left; /* what comms leave behind that were given up or broken */
 
 /* All processes but the last destroy a comm that the last one calls. Its call times out, and later comms work. */
 TEST(test_destroyed_while_one_calls)
@@ -255,105 +312,32 @@ TEST(test_a_process_that_is_late)
     assert_int_equal(catch_up(), 0);
 }
 
-/* Each of them in the last process alone. */
-TEST(test_mistakes_of_one_process)
+/* One process comes late; the others give up in time, and none of them hangs. */
+TEST(test_a_process_that_does_not_come)
 {
     struct ask ask = good_ask();
-    ask.no_place = is_last();
-    rejected(&ask, SY_ERR_NULL, "comm is NULL");
-    ask = good_ask();
-    ask.options.comm.alloc = is_last() ? limited_alloc : NULL;
-    rejected(&ask, SY_ERR_NULL, "dealloc is NULL");
-    ask = good_ask();
-    ask.options.comm.max_inflight = is_last() ? -1 : 0;
-    rejected(&ask, SY_ERR_VALUE, "max_inflight");
-    ask = good_ask();
-    ask.options.comm.timeout_ms = is_last() ? -5 : 0; /* for ever, and the default: each as it likes */
-    accepted(&ask);
-}
-
-TEST(test_options_of_another_release)
-{
-    struct {
-        sy_mpi_options known;
-        int64_t unknown;
-    } longer;
-    memset(&longer, 0, sizeof longer);
+    char text[300] = "";
     sy_comm *comm = NULL;
-    longer.unknown = is_last();
-    assert_int_equal(
-        sy_comm_create_mpi_n(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &longer.known, sizeof longer),
-        SY_ERR_UNSUPPORTED);
-    assert_null(comm);
-    longer.unknown = 0;
-    assert_int_equal(
-        sy_comm_create_mpi_n(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &longer.known, sizeof longer),
-        SY_OK);
-    sy_comm_destroy(comm);
-    assert_int_equal(sy_comm_create_mpi_n(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &longer.known, 1),
-                     SY_OK);
-    sy_comm_destroy(comm);
-}
-
-TEST(test_no_communicator)
-{
-    struct ask ask = good_ask();
-    ask.on = MPI_COMM_NULL;
-    rejected(&ask, SY_ERR_COMM, "MPI_COMM_NULL");
-}
-
-TEST(test_two_groups)
-{
-    MPI_Comm half;
-    struct ask ask = good_ask();
-    MPI_Comm_split(MPI_COMM_WORLD, this_rank % 2, this_rank, &half);
-    MPI_Intercomm_create(half, 0, MPI_COMM_WORLD, 1 - this_rank % 2, 5, &ask.on);
-    rejected(&ask, SY_ERR_COMM, "two groups");
-    MPI_Comm_free(&ask.on);
-    MPI_Comm_free(&half);
-}
-
-/* The n-th allocation fails in the last process, for every n: no process keeps anything. */
-TEST(test_no_memory)
-{
-    int n_failed = 0;
-    for (int n = 1; n <= 12; n++) { /* some of them only serve to find out whether memory can be shared */
-        struct allocator memory = {.fail_at = is_last() ? n : 0};
-        sy_comm *comm = NULL;
-        const sy_mpi_options options = {.comm = limited_options(&memory)};
-        const sy_status status = sy_comm_create_mpi(&comm, MPI_COMM_WORLD, (sy_mesh){1, n_ranks}, &options);
-        expect_same_everywhere(&status, sizeof status);
-        assert_true(status == SY_OK || status == SY_ERR_NOMEM);
-        assert_true((status == SY_OK) == (comm != NULL));
-        sy_comm_destroy(comm);
-        assert_int_equal(memory.live, 0);
-        assert_true(n < 12 || status == SY_OK);
-        n_failed += status != SY_OK;
+    MPI_Comm some; /* creation that was given up leaves its communicator unusable */
+    MPI_Comm_dup(MPI_COMM_WORLD, &some);
+    ask.options.comm = (sy_comm_options){.timeout_ms = 200,
+                                         .alloc = limited_alloc,
+                                         .dealloc = limited_free,
+                                         .alloc_user = &left,
+                                         .error = text,
+                                         .error_bytes = sizeof text};
+    if (!is_last()) {
+        assert_int_equal(sy_comm_create_mpi_n(&comm, some, ask.mesh, &ask.options, ask.options_bytes),
+                         SY_ERR_TIMEOUT);
+        assert_null(comm);
+        assert_non_null(strstr(text, "waited 200 ms for another process, which did not arrive in time"));
     }
-    assert_true(n_failed >= 2);
+    MPI_Barrier(MPI_COMM_WORLD);
 }
 
+/* The last two leave something under way. */
 TEST_GROUP(create)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_mesh),
-        cmocka_unit_test(test_without_options),
-        cmocka_unit_test(test_by_fortran_handle),
-        cmocka_unit_test(test_parts_of_the_world),
-        cmocka_unit_test(test_many_lives),
-        cmocka_unit_test(test_error_handlers_are_left_alone),
-        cmocka_unit_test(test_wrong_number_of_processes),
-        cmocka_unit_test(test_bad_meshes),
-        cmocka_unit_test(test_mistakes_of_one_process),
-        cmocka_unit_test(test_options_of_another_release),
-        cmocka_unit_test(test_no_communicator),
-        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_requests_that_differ), /* these take two */
-        cmocka_unit_test(test_two_groups),
-        cmocka_unit_test(test_destroyed_while_one_calls),
-        cmocka_unit_test(test_a_process_that_is_late), /* last: they leave something under way */
-        cmocka_unit_test(test_a_process_that_does_not_come),
-    };
     ranks_begin();
-    return ranks_end(ranks_run(tests, COUNT_OF(tests) - (n_ranks < 2 ? 5 : 0)));
+    return ranks_end(ranks_run(own_tests.tests, own_tests.count - (n_ranks < 2 ? 5 : 0)));
 }

@@ -526,27 +526,9 @@ TEST(test_errors_of_mpi_are_reported)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
 }
 
+/* The last takes two processes. */
 TEST_GROUP(transport)
 {
-    static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gathers),
-        cmocka_unit_test(test_gathers_of_many_bytes),
-        cmocka_unit_test(test_channels_have_orders_of_their_own),
-        cmocka_unit_test(test_many_gathers_at_a_time),
-        cmocka_unit_test(test_a_fence_waits_for_all),
-        cmocka_unit_test(test_exchanges),
-        cmocka_unit_test(test_exchanges_of_long_rows),
-        cmocka_unit_test(test_exchanges_with_few_tags),
-        cmocka_unit_test(test_many_exchanges_at_a_time),
-        cmocka_unit_test(test_warm_paths_allocate_nothing),
-        cmocka_unit_test(test_shared_memory),
-        cmocka_unit_test(test_too_much_shared_memory),
-        cmocka_unit_test(test_memory_of_others),
-        cmocka_unit_test(test_signals_during_allocation),
-        cmocka_unit_test(test_no_memory_for_a_transport),
-        cmocka_unit_test(test_no_memory_for_a_ticket),
-        cmocka_unit_test(test_errors_of_mpi_are_reported), /* takes two */
-    };
     ranks_begin();
-    return ranks_end(ranks_run(tests, COUNT_OF(tests) - (n_ranks < 2)));
+    return ranks_end(ranks_run(own_tests.tests, own_tests.count - (n_ranks < 2)));
 }

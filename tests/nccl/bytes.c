@@ -50,7 +50,6 @@ TEST(test_bytes)
 
 TEST_GROUP(bytes)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(test_bytes)};
     ranks_begin();
-    return ranks_end(ranks_run(tests, COUNT_OF(tests)));
+    return ranks_run_list(&own_tests);
 }

@@ -19,7 +19,7 @@ def _of(plain: Any) -> Any:
     return derive(plain, Tensor if results is tuple else results, "There is no gradient.")
 
 
-for _name in (__all__ := _without_gradient.__all__):
+for _name in (__all__ := [name for name in vars(_without_gradient) if not name.startswith("_")]):
     _listed = getattr(_without_gradient, _name)
     globals()[_name] = _listed if inspect.isclass(_listed) else _of(_listed)
 

@@ -136,33 +136,11 @@ def test_errors_of_contents(function: Callable[..., Any]) -> None:
         function(tokens, MAP.to(DEVICE), num_out_tokens=13)
 
 
-def test_synchronous_calls() -> None:
-    switchyard.configure(synchronous=True)
-    try:
-        with pytest.raises(ValueError, match=SENTENCE):
-            st.moe_permute(torch.ones(4, 2, device=DEVICE), BAD.to(DEVICE), num_out_tokens=8)
-    finally:
-        switchyard.configure(synchronous=False)
-
-
 def test_devices_are_not_mixed() -> None:
     with pytest.raises(ValueError, match="moe_permute: routing_map is in CPU memory, want cuda:0 like tokens"):
         st.moe_permute(torch.ones(4, 2, device=DEVICE), MAP, num_out_tokens=8)
     with pytest.raises(ValueError, match="moe_permute: routing_map is on cuda:0, want CPU memory like tokens"):
         switchyard.moe_permute(np.ones((4, 2)), MAP.to(DEVICE), num_out_tokens=8)
-
-
-def test_parameters_of_rows() -> None:
-    logits = rand(4, 50)
-    for values in (
-        {"top_k": 5, "top_p": 0.9, "temperature": 0.7, "seed": 3, "offset": 9},
-        {"top_k": [5, 1, 2, 3], "top_p": [0.9, 0.1, 1.0, 0.5], "seed": [1, 2**63, 3, 2**64 - 1]},
-        {"temperature": np.array([0.5, 0.6, 0.7, 0.8], np.float32), "seed": 4},
-    ):
-        wanted = switchyard.sample(logits.numpy(), **values).token
-        assert switchyard.sample(logits.to(DEVICE), **values).token.tolist() == wanted.tolist()
-        if "temperature" not in values or isinstance(values["temperature"], float):
-            assert st.sample(logits.to(DEVICE), **values).token.tolist() == wanted.tolist()
 
 
 # ---- Graphs ----

@@ -31,6 +31,7 @@ static const char *const combines[] = {
     "bf16 D=8 N=128 E=256 K=8 H=7168 slots",
     "bf16 D=8 N=128 E=256 K=8 H=7168 sum",
     "bf16 D=8 N=512 E=64 K=8 H=2048 sum",
+    "bf16 D=8 N=512 E=64 K=8 H=2047 sum",
     "bf16 D=8 N=8 E=256 K=8 H=7168 sum",
     "bf16 D=8 N=8 E=64 K=8 H=2048 slots",
     "bf16 D=8 N=8 E=64 K=8 H=2048 sum",

@@ -564,9 +564,10 @@ static bool send_tensor(struct bench_call *c, struct bench_tensor *t)
 {
     const size_t all = (size_t)t->copies * t->step;
     void *there = NULL;
-    if (sy_device_alloc(c->ctx, all, &there) != SY_OK)
+    t->shift = t->view.ndim > 1 && t->view.dtype.bits == 16 && t->view.dtype.code != kDLUInt ? c->offset : 0;
+    if (sy_device_alloc(c->ctx, all + t->shift, &there) != SY_OK)
         return bench_fault(c, sy_ctx_error(c->ctx));
-    t->there = there;
+    t->there = (unsigned char *)there + t->shift;
     return sy_device_copy(c->ctx, there, t->data, t->fill ? all : t->step) == SY_OK ||
            bench_fault(c, sy_ctx_error(c->ctx));
 }
@@ -610,7 +611,7 @@ static void release(struct bench_call *c)
         if (c->tensors[i].owned) {
             free(c->tensors[i].data);
             free(c->tensors[i].plain);
-            sy_device_free(c->ctx, c->tensors[i].there);
+            sy_device_free(c->ctx, c->tensors[i].there - c->tensors[i].shift);
         }
     free(c->scratch);
 }
@@ -624,6 +625,7 @@ void bench_described(struct bench *bench, const struct bench_op *op, const char 
                            .op = sy_op_find(op->name),
                            .args = args,
                            .device = bench->device.device,
+                           .offset = (int64_t)bench_number(shape, "offset="),
                            .quick = bench->quick};
     if (c.op && !bench_can(bench, c.op)) { /* before its inputs are made */
         report_absent(bench, c.op, shape);

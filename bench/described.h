@@ -51,11 +51,11 @@ enum { BENCH_ARGS_BYTES = 1024, BENCH_TENSORS = 24 };
 struct bench_tensor {
     DLTensor view; /* that of the present turn, to which its field of the argument struct points */
     int64_t shape[4], strides[4];
-    size_t offset;        /* of its pointer in the argument struct */
-    unsigned char *data;  /* copies, `step` bytes apart */
-    unsigned char *plain; /* outputs: of the plain loop, or of the device, in turn 0 */
-    unsigned char *there; /* the copies on the device */
-    size_t bytes, step;
+    size_t offset;             /* of its pointer in the argument struct */
+    unsigned char *data;       /* copies, `step` bytes apart */
+    unsigned char *plain;      /* outputs: of the plain loop, or of the device, in turn 0 */
+    unsigned char *there;      /* the copies on the device */
+    size_t bytes, step, shift; /* shift: from the memory on the device to `there` */
     int64_t copies;
     enum bench_turns turns;
     bench_filler *fill; /* NULL: an output */
@@ -71,7 +71,8 @@ struct bench_call {
     DLDevice device; /* CUDA: beside the copies in CPU memory there are the same on this device */
     bool quick;
     const sy_op_info *op; /* a benchmark with another name than its operator sets it in `make` */
-    void *args; /* zero at first; what a case needs beside the struct may follow it in BENCH_ARGS_BYTES */
+    void *args;     /* zero at first; what a case needs beside the struct may follow it in BENCH_ARGS_BYTES */
+    int64_t offset; /* "offset=" of the shape: bytes by which 16-bit rows on a device begin later */
     const sy_row_format *format; /* that a word of the shape names; NULL: none */
     sy_row_format named;         /* it */
     /* Set by `make`: bytes that must move, where that is more or less than the work of the limit, and the limit; bytes that

@@ -9,6 +9,7 @@ static const char *const shapes[] = {
     "bf16 T=4096 E=256 D=8 K=8 H=7168",
     "bf16 T=4096 E=64 D=8 K=8 H=2048",
     "bf16 T=256 E=256 D=8 K=8 H=7168",
+    "bf16 T=4096 E=256 D=8 K=8 H=7169",
     "bf16 T=4096 E=256 D=8 K=8 H=7168 fp8_128",
     /* Quick. */
     "bf16 T=512 E=64 D=4 K=8 H=512",

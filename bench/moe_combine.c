@@ -13,6 +13,7 @@ static const char *const shapes[] = {
     "bf16 k=8 S=4096 C=640 H=2048 E=64",
     "f16 k=2 S=4096 C=1280 H=4096 E=8",
     "bf16 k=8 S=16 C=16 H=7168 E=256",
+    "bf16 k=8 S=4096 C=640 H=2047 E=64",
     /* Quick. */
     "f32 k=1 S=1024 C=640 H=512 E=2",
     "bf16 k=2 S=512 C=160 H=1024 E=8",

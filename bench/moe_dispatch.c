@@ -34,6 +34,8 @@ static const char *const there[] = {
     "f32 S=65536 C=5120 H=4096 E=16 zero",
     "f32 S=4608 C=2880 H=1024 E=2 zero",
     "bf16 S=18432 C=11520 H=512 E=2 zero unique",
+    "bf16 S=18432 C=11520 H=2880 E=2 zero unique",
+    "bf16 S=18432 C=11520 H=2879 E=2 zero unique",
     "bf16 S=65536 C=5120 H=4096 E=16 zero unique fp8_128",
 };
 

@@ -23,12 +23,15 @@ static const char *const shapes[] = {
 };
 
 static const char *const there[] = {
-    "bf16 T=32768 E=256 K=8 H=7168",        "bf16 T=4096 E=256 K=8 H=7168", "bf16 T=4096 E=64 K=8 H=2048",
-    "bf16 T=8192 E=8 K=2 H=4096",           "bf16 T=64 E=256 K=8 H=7168",   "bf16 T=1 E=256 K=8 H=7168",
-    "bf16 T=4096 E=256 K=8 H=7168 fp8_128",
+    "bf16 T=32768 E=256 K=8 H=7168",        "bf16 T=4096 E=256 K=8 H=7168",
+    "bf16 T=4096 E=64 K=8 H=2048",          "bf16 T=8192 E=8 K=2 H=4096",
+    "bf16 T=64 E=256 K=8 H=7168",           "bf16 T=1 E=256 K=8 H=7168",
+    "bf16 T=4096 E=256 K=8 H=7168 fp8_128", "bf16 T=4096 E=64 K=8 H=2880",
+    "bf16 T=4096 E=64 K=8 H=2879",          "bf16 T=4096 E=256 K=8 H=7168 offset=2",
+    "bf16 T=131072 E=64 K=8 H=256",         "bf16 T=4096 E=64 K=8 H=2048 drop",
 };
 
-/* With a format the codes and scales of all tokens are made in scratch, then moved like rows. */
+/* "drop": drop_and_pad, each expert with its share of the rows. With a format the codes and scales of all tokens are made in scratch, then moved like rows. */
 static void make(struct bench_call *c)
 {
     sy_moe_permute_args *const a = c->args;
@@ -36,6 +39,7 @@ static void make(struct bench_call *c)
     const int64_t tokens = bench_size(c, "T="), experts = bench_size(c, "E="), k = bench_size(c, "K=");
     a->row_format = c->format;
     a->num_out_tokens = tokens * k;
+    a->drop_and_pad = bench_says(c->shape, "drop");
     bench_in(c, &a->tokens, SY_BF16, DIMS(tokens, bench_size(c, "H=")), BENCH_COPIES,
              coded ? fill_normal : fill_bits, coded ? 10 : 0);
     bench_in(c, &a->routing_map, SY_BOOL, DIMS(tokens, experts), BENCH_ONCE, fill_route, k);
@@ -56,7 +60,7 @@ static void plain(const struct bench_call *c)
 {
     const sy_moe_permute_args *const a = c->args;
     const int64_t tokens = a->routing_map->shape[0], experts = a->routing_map->shape[1];
-    const int64_t k = a->num_out_tokens / tokens;
+    const int64_t k = a->num_out_tokens / tokens, most = a->drop_and_pad ? tokens * k / experts : tokens;
     const uint8_t *const map = a->routing_map->data;
     const float *const probs = a->probs->data;
     float *const row_probs = a->permuted_probs->data;
@@ -64,12 +68,17 @@ static void plain(const struct bench_call *c)
     const struct bench_moved from = bench_moved(c, a->tokens, slot + tokens);
     memset(slot, 0, (size_t)tokens * sizeof *slot);
     for (int64_t e = 0; e < experts; e++)
-        for (int64_t t = 0; t < tokens; t++) {
-            if (map[t * experts + e] == 0)
+        for (int64_t i = 0, taken = 0; i < (1 + a->drop_and_pad) * tokens && taken < most; i++) {
+            const int64_t t = i % tokens; /* dropped and padded: those of the expert, then the others */
+            if ((map[t * experts + e] == 0) != (i >= tokens))
                 continue;
             bench_move(&from, t, a->permuted_tokens, a->permuted_scales, row);
             row_probs[row] = probs[t * experts + e];
-            index[t * k + slot[t]++] = row++;
+            if (a->drop_and_pad)
+                index[row++] = (int32_t)t;
+            else
+                index[t * k + slot[t]++] = row++;
+            taken++;
         }
 }
 

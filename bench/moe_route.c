@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { MOST_EXPERTS = 512, MOST_K = 16 };
+enum { MOST_EXPERTS = 2048, MOST_K = 16 };
 
 static const char *const shapes[] = {
     "f32 T=4096 E=8 K=2 softmax after",
@@ -34,6 +34,9 @@ static const char *const there[] = {
     "bf16 T=4096 E=64 K=8 softmax",
     "f32 T=64 E=256 K=8 sigmoid bias groups",
     "f32 T=1 E=256 K=8 sigmoid bias groups",
+    "f32 T=4096 E=384 K=8 softmax",
+    "f32 T=4096 E=1000 K=8 softmax",
+    "f32 T=4096 E=2048 K=16 softmax",
 };
 
 static const double margin = 1e-6;

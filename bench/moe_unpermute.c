@@ -20,10 +20,20 @@ static const char *const shapes[] = {
 };
 
 static const char *const there[] = {
-    "bf16 T=4096 E=256 K=8 H=7168",         "bf16 T=4096 E=64 K=8 H=2048",
-    "bf16 T=4096 E=64 K=8 H=2048 plain",    "bf16 T=8192 E=8 K=2 H=4096",
-    "bf16 T=64 E=256 K=8 H=7168",           "bf16 T=1 E=256 K=8 H=7168",
-    "bf16 T=4096 E=256 K=8 H=7168 fp8_128", "bf16 T=64 E=256 K=8 H=7168 fp8_128",
+    "bf16 T=4096 E=256 K=8 H=7168",
+    "bf16 T=4096 E=64 K=8 H=2048",
+    "bf16 T=4096 E=64 K=8 H=2048 plain",
+    "bf16 T=8192 E=8 K=2 H=4096",
+    "bf16 T=64 E=256 K=8 H=7168",
+    "bf16 T=1 E=256 K=8 H=7168",
+    "bf16 T=4096 E=256 K=8 H=7168 fp8_128",
+    "bf16 T=64 E=256 K=8 H=7168 fp8_128",
+    "bf16 T=4096 E=64 K=8 H=2880",
+    "bf16 T=4096 E=64 K=8 H=2879",
+    "bf16 T=4096 E=64 K=8 H=2884",
+    "bf16 T=4096 E=256 K=8 H=7169",
+    "bf16 T=4096 E=256 K=8 H=7168 offset=2",
+    "bf16 T=131072 E=64 K=8 H=256",
 };
 
 static void make(struct bench_call *c)

@@ -26,7 +26,7 @@ static const char *const shapes[] = {
 
 static const char *const there[] = {
     "fp8_128 T=16384 H=7168 bf16",     "mxfp8 T=16384 H=7168 bf16",         "int8_token T=16384 H=7168 bf16",
-    "fp8_128 T=16384 H=7168 bf16 col", "mxfp8 T=16384 H=7168 bf16 swizzle",
+    "fp8_128 T=16384 H=7168 bf16 col", "mxfp8 T=16384 H=7168 bf16 swizzle", "int8_token T=16384 H=2880 bf16",
 };
 
 /* Normal numbers, and both zeros, which are rare among them. */

@@ -104,6 +104,7 @@ const struct op_case case_moe_combine = {
     .oracle = oracle,
     .hard = {"no choice", "some choices", "NaN", "-0", "subnormal", "infinite"},
     .small = "k=2 S=9 E=4 C=3 H=7 gated=1 f32",
+    .shapes = {"k=4 S=50 E=4 C=20 H=1031 bf16 gated=1", "k=1 S=50 E=4 C=20 H=1031 f16 gated=1"},
     .lines = {"k=1 S=4001 E=5 C=100 H=65 f32 gated=1", "k=2 S=1001 E=8 C=150 H=129 bf16 gated=1",
               "k=8 S=201 E=16 C=60 H=257 f16 gated=1", "k=3 S=1 E=2 C=2 H=30001 f32 gated=1",
               "k=1 S=3 E=2 C=2 H=40003 f32 gated=1", "k=2 S=5 E=2 C=2 H=30011 bf16 gated=1",

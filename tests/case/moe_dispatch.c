@@ -214,6 +214,7 @@ const struct op_case case_moe_dispatch = {
     .hard = {"NaN", "-0", "subnormal", "overflow", "repeated", "over fewer samples", "over more samples",
              "codes with gates", "kept", "cleared"},
     .small = "S=9 E=4 C=3 H=7 gated=1 f32",
+    .shapes = {"S=50 E=3 C=20 H=2879 gated=1 bf16 zero_unwritten", "S=50 E=3 C=20 H=1031 gated=1 f16"},
     .lines = {"S=9001 E=5 C=100 H=65 gated=1 f32", "S=9001 E=7 C=1300 H=65 gated=1 bf16 unique_slots",
               "S=2001 E=3 C=500 H=257 gated=1 f16 gates=f16", "S=5 E=2 C=2 H=100003 gated=1 f32",
               "S=310 E=2 C=700 H=516 gated=1 f32 zero_unwritten", "S=301 E=3 C=60 H=520 gated=1 f16",

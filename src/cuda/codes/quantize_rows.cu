@@ -79,6 +79,7 @@ static __global__ void __launch_bounds__(THREADS, SYC_GROUP_BLOCKS(T, C))
     __shared__ u32 part[2][SYC_BLOCK_WARPS];
     const int64_t size = T == SY_TYPE_F32 ? 4 : 2, units = (int64_t)p.group / SYC_UNIT,
                   n = p.n_rows * p.n_groups;
+    const int step = (int)blockDim.x; /* few where groups are short */
     syc_eight<T> held[HELD];
     const auto source = [&](int64_t i) -> const u8 * {
         const int64_t row = syc_quotient(i < n ? i : 0, by_row);
@@ -87,7 +88,7 @@ static __global__ void __launch_bounds__(THREADS, SYC_GROUP_BLOCKS(T, C))
     const u8 *from = source(blockIdx.x);
 #pragma unroll
     for (int u = 0; u < HELD; u++)
-        held[u] = load_eight<T>(from, threadIdx.x + u * THREADS, units);
+        held[u] = load_eight<T>(from, threadIdx.x + u * step, units);
     if (!syc_all_open(syc_is_closed(gate)))
         return;
     int turn = 0;
@@ -108,19 +109,19 @@ static __global__ void __launch_bounds__(THREADS, SYC_GROUP_BLOCKS(T, C))
         for (int u = 0; u < HELD; u++)
             look(held[u]);
 #pragma unroll 1
-        for (int64_t j = threadIdx.x + HELD * THREADS; j < units; j += THREADS)
+        for (int64_t j = threadIdx.x + HELD * step; j < units; j += step)
             look(syc_eight<T>::load(from, (u32)j));
         const syc_factor f = syc_factor_of<C>(p, syc_block_most(most, part, turn));
         const bool finite = largest < 0x7f800000u;
 #pragma unroll
         for (int u = 0; u < HELD; u++) {
-            const int64_t j = threadIdx.x + u * THREADS;
+            const int64_t j = threadIdx.x + u * step;
             if (j < units)
                 store_eight<T, C>(held[u], f, finite, codes, j);
             held[u] = load_eight<T>(next, j, units);
         }
 #pragma unroll 1
-        for (int64_t j = threadIdx.x + HELD * THREADS; j < units; j += THREADS)
+        for (int64_t j = threadIdx.x + HELD * step; j < units; j += step)
             store_eight<T, C>(syc_eight<T>::load(from, (u32)j), f, finite, codes, j);
         if (threadIdx.x == 0)
             syc_store_scale(p, syc_out_row(p.scales, row), g, f.bits);
@@ -150,9 +151,12 @@ struct quantize {
         } else if (p->layout != SY_SCALE_ROW) {
             syc_code_by_blocks<T, true>(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
         } else {
-            const int64_t at_once = SYC_GROUP_BLOCKS(T, C) * (int64_t)call->device->processors;
+            const int64_t warps = syc_ceil((int64_t)p->group / SYC_UNIT, 32 * HELD),
+                          threads = warps < THREADS / 32 ? 32 * warps : (int64_t)THREADS;
+            const int64_t at_once =
+                SYC_GROUP_BLOCKS(T, C) * THREADS / threads * (int64_t)call->device->processors;
             syc_launch(&call->queue, quantize_groups<T, C>, SYC_AFTER,
-                       n_groups < at_once ? n_groups : at_once, THREADS, 0, *p,
+                       n_groups < at_once ? n_groups : at_once, (int)threads, 0, *p,
                        syc_split_by(p->n_groups, n_groups), call->gate);
         }
     }

@@ -490,17 +490,17 @@ struct launch_spread_codes {
 template <typename V> static void launch_collect(syc_call *call, const exchange *x, int plane)
 {
     const syi_a2a_plan *const p = x->plan;
-    const int64_t width = (int64_t)(p->row_bytes[plane] / sizeof(V)), n = tokens_here(p) * p->n_slots;
-    const int64_t pieces =
-        syc_pieces_of_block(n, width, (int64_t)p->row_bytes[plane], call->device->processors);
+    const int64_t bytes = (int64_t)p->row_bytes[plane], width = syc_vectors<V>::count(bytes),
+                  n = tokens_here(p) * p->n_slots,
+                  pieces = syc_pieces_of_block(n, width, bytes, call->device->processors);
     syc_launch(&call->queue, collect<V>, SYC_EARLY, (n + pieces - 1) / pieces, THREADS, 0, x->team, plane, n,
-               (int)pieces, syc_divisor_of((u32)width), call->gate);
+               (int)pieces, syc_divisor_of((u32)width), bytes, call->gate);
 }
 
-/* Calls f.run<V>() for the widest vectors that fit. */
-template <class F> static void by_vector(u64 alignment, const F &f)
+/* Calls f with the widest vectors that fit; Other: any alignment. */
+template <typename Other, class F> static void by_vector(u64 alignment, u64 bytes, const F &f)
 {
-    switch (syc_vector_bytes(alignment)) {
+    switch (syc_vector_bytes(alignment, bytes)) {
     case 16:
         f((uint4 *)NULL);
         return;
@@ -508,7 +508,7 @@ template <class F> static void by_vector(u64 alignment, const F &f)
         f((u32 *)NULL);
         return;
     default:
-        f((u8 *)NULL);
+        f((Other *)NULL);
     }
 }
 
@@ -538,15 +538,17 @@ static void launch_rows(syc_call *call, const exchange *x)
             syc_by_type(p->type, alignment_of(p, 0), launch_sums{call, x->team, tokens_here(p), p->hidden});
     } else if (x->team.combine) {
         for (int plane = 0; plane < p->n_planes; plane++)
-            by_vector(alignment_of(p, plane),
-                      [&](auto v) { launch_collect<typename pointed<decltype(v)>::type>(call, x, plane); });
+            by_vector<syc_window>(alignment_of(p, plane), p->row_bytes[plane], [&](auto v) {
+                launch_collect<typename pointed<decltype(v)>::type>(call, x, plane);
+            });
     } else {
         const bool coded = encodes(p) && x->coded[0] == NULL;
         if (coded)
             syc_by_codes(&p->codes, launch_spread_codes{call, x});
         for (int plane = coded; plane < p->n_planes - coded; plane++)
-            by_vector(alignment_of(p, plane),
-                      [&](auto v) { launch_spread<typename pointed<decltype(v)>::type>(call, x, plane); });
+            by_vector<u8>(alignment_of(p, plane), 0, [&](auto v) {
+                launch_spread<typename pointed<decltype(v)>::type>(call, x, plane);
+            });
         if (counts_rows(p))
             syc_launch(&call->queue, count_rows, SYC_EARLY, p->n_devices, THREADS, 0, x->team, call->gate);
     }

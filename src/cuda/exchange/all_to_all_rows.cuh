@@ -470,12 +470,13 @@ static __device__ __forceinline__ syc_piece output_row(const syc_team &m, int64_
     return {from, from != NULL || m.zero ? syc_out_row(home.to[plane], r) : NULL};
 }
 
-/* A block copies `pieces` rows of `width` vectors. */
+/* A block copies `pieces` rows of `bytes` bytes, `width` vectors. */
 template <typename V>
 static __global__ void __launch_bounds__(THREADS)
     collect(const __grid_constant__ syc_team m, int plane, int64_t n, int pieces, syc_divisor width,
-            const __grid_constant__ syc_gate gate)
+            int64_t bytes, const __grid_constant__ syc_gate gate)
 {
+    typedef syc_vectors<V> Vectors;
     enum { AHEAD = 4 };
     __shared__ syc_piece piece[SYC_MOVE_PIECES];
     const int64_t first = (int64_t)blockIdx.x * pieces;
@@ -489,18 +490,18 @@ static __global__ void __launch_bounds__(THREADS)
     __syncthreads();
 #pragma unroll 1
     for (u32 begin = threadIdx.x; begin < all; begin += AHEAD * THREADS) {
-        V held[AHEAD];
+        typename Vectors::Held held[AHEAD];
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             const u32 i = begin + (u32)u * THREADS, p = syc_divide(i, width);
-            held[u] = i < all && piece[p].from != NULL ? __ldcs((const V *)piece[p].from + (i - p * width.d))
-                                                       : syc_zero<V>();
+            held[u] = i < all ? Vectors::load(piece[p], i - p * width.d, bytes)
+                              : syc_zero<typename Vectors::Held>();
         }
 #pragma unroll
         for (int u = 0; u < AHEAD; u++) {
             const u32 i = begin + (u32)u * THREADS, p = syc_divide(i, width);
-            if (i < all && piece[p].to != NULL)
-                __stcs((V *)piece[p].to + (i - p * width.d), held[u]);
+            if (i < all)
+                Vectors::store(piece[p], i - p * width.d, bytes, held[u]);
         }
     }
 }
@@ -595,7 +596,7 @@ struct launch_sums {
     template <sy_type T, bool WIDE> void run() const
     {
         syc_row_parts parts =
-            syc_parts_of(n_tokens, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+            syc_parts_of<syc_row_numbers<T, WIDE>>(n_tokens, hidden, call->device->processors);
         parts.per_block = parts.per_block < SYC_SUM_PARTS ? parts.per_block : (int)SYC_SUM_PARTS;
         syc_launch(&call->queue, add_up<T, WIDE>, SYC_EARLY, syc_parts_blocks(parts), SYC_SLOT_THREADS, 0, m,
                    parts, call->gate);

@@ -10,8 +10,7 @@
 /* ---- Sums ---- */
 
 template <class Numbers>
-static __device__ __forceinline__ void add_vector(float (&sum)[Numbers::N], float weight,
-                                                  typename Numbers::V v)
+static __device__ __forceinline__ void add_vector(float (&sum)[Numbers::N], float weight, uint4 v)
 {
     float x[Numbers::N];
     Numbers::widen(v, x);
@@ -32,7 +31,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
     reduce_sum(const __grid_constant__ reduce job, int64_t most, const __grid_constant__ syc_groups groups,
                const __grid_constant__ syc_gate gate)
 {
-    typedef syc_numbers<T, WIDE> Numbers;
+    typedef syc_row_numbers<T, WIDE> Numbers;
     enum { AHEAD = 4 };
     const struct syc_place p = syc_place_of(groups, blockIdx.x);
     if (!syc_may_write(gate) || p.item >= all_sums(job, most))
@@ -42,6 +41,9 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
         return;
 #pragma unroll 1
     for (int64_t at = p.begin + p.offset; at < p.end; at += 1 << groups.shift) {
+        u8 *const to = syc_out_row(job.p.output, p.item);
+        const typename Numbers::At place =
+            Numbers::place([&] { return to; }, at, job.p.hidden * Numbers::SIZE);
         float sum[Numbers::N] = {};
 #pragma unroll 1
         for (u32 k0 = 0; k0 < n; k0 += AHEAD) {
@@ -52,13 +54,14 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
                 of[k] = __ldcg((const uint2 *)(job.entry + p.item * job.apart + min(k0 + k, n - 1)));
 #pragma unroll
             for (u32 k = 0; k < AHEAD; k++)
-                held[k] = Numbers::load(syc_row(job.p.input, of[k].x), at);
+                held[k] = Numbers::load(syc_row(job.p.input, of[k].x), place);
 #pragma unroll
             for (u32 k = 0; k < AHEAD; k++)
                 if (k0 + k < n)
-                    add_vector<Numbers>(sum, __uint_as_float(of[k].y), held[k]);
+                    add_vector<Numbers>(sum, __uint_as_float(of[k].y),
+                                        Numbers::take(held[k], syc_row(job.p.input, of[k].x), place));
         }
-        Numbers::store(syc_out_row(job.p.output, p.item), at, Numbers::narrow(sum));
+        Numbers::store(to, place, Numbers::narrow(sum));
     }
 }
 
@@ -234,7 +237,7 @@ struct launch_sum {
     {
         const int64_t items = sums_of(&job.p), row_bytes = job.p.hidden * syc_numbers<T, WIDE>::SIZE;
         const syc_groups groups =
-            syc_groups_of(items, job.p.hidden / syc_numbers<T, WIDE>::N, 1, call->device->processors);
+            syc_groups_of(items, syc_row_numbers<T, WIDE>::count(job.p.hidden), 1, call->device->processors);
         if (items == 0)
             syc_only_report(call);
         else if (WIDE && syc_has_bulk(call->device) && job.p.n_slots > 0 && job.p.n_slots <= 32 &&

@@ -26,6 +26,7 @@ struct syc_kv_part {
     int64_t first;     /* block of this plane */
     int64_t n;         /* parts of all rows */
     syc_divisor width; /* vectors of a part */
+    int bytes;         /* of a part, at most */
     int per_block;     /* parts */
     u8 *cache;
     int64_t row_stride;
@@ -80,6 +81,7 @@ template <typename V, bool TO_CACHE, int AHEAD, class Slots>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
     syc_kv_copy_rows(const __grid_constant__ syc_gate gate, const __grid_constant__ syc_kv_copy<Slots> copy)
 {
+    constexpr bool WINDOWS = syc_vectors<V>::BYTES == 1; /* which depend on where they go */
     __shared__ syc_piece piece[SYC_MOVE_PIECES];
     int k = 0;
     while (k + 1 < copy.count && blockIdx.x >= copy.at[k + 1].first)
@@ -94,11 +96,13 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
         u8 *const dense = syc_out_row(p.dense, at.row) + at.head * p.head_bytes + at.offset;
         const u8 *const from = TO_CACHE ? dense : syc_kv_in_cache(copy, p, at, near);
         piece[threadIdx.x] = {from, from == NULL && !copy.slots.clears ? NULL : dense};
+        if (TO_CACHE && WINDOWS)
+            piece[threadIdx.x].to = syc_kv_in_cache(copy, p, at, near);
     }
     __syncthreads();
-    if (TO_CACHE && late < own)
+    if (TO_CACHE && !WINDOWS && late < own)
         piece[late].to = syc_kv_in_cache(copy, p, syc_kv_part_at(p, first + late), near);
-    syc_move_pieces<V, AHEAD>(piece, (u32)own * p.width.d, p.width, gate);
+    syc_move_pieces<V, AHEAD>(piece, (u32)own * p.width.d, p.width, p.bytes, gate);
 }
 
 /* ---- Launching ---- */
@@ -106,20 +110,22 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
 static inline int syc_kv_vector(const syi_kv_plane *p)
 {
     return syc_vector_bytes((u64)(uintptr_t)p->cache | (u64)p->block_stride | (u64)p->row_stride |
-                            (u64)p->head_bytes | (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride |
-                            (p->n_heads > 1 ? (u64)p->head_stride : 0));
+                                (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride |
+                                (p->n_heads > 1 ? (u64)p->head_stride : 0),
+                            (u64)p->head_bytes);
 }
 
 static inline syc_kv_part syc_kv_part_of(const syi_kv_plane *p, const syi_kv_pool *pool, int64_t rows,
-                                         int vector, int ahead, int processors)
+                                         int64_t (*count)(int64_t), int vector, int ahead, int processors)
 {
     const int64_t bytes = (int64_t)p->head_bytes, parts = (bytes + SYC_MOST_PIECE - 1) / SYC_MOST_PIECE,
                   part = (bytes / vector + parts - 1) / parts * vector;
     const int64_t whole = rows * p->n_heads, n = whole * parts;
     return {0,
             n,
-            syc_divisor_of((u32)(part / vector)),
-            (int)syc_pieces_of_block(n, part / vector, part, processors, ahead),
+            syc_divisor_of((u32)count(part)),
+            (int)part,
+            (int)syc_pieces_of_block(n, count(part), part, processors, ahead),
             p->cache,
             p->row_stride,
             p->dense,
@@ -142,8 +148,10 @@ static void syc_kv_copy_planes(syc_call *call, const Slots &slots, const syi_kv_
     for (int64_t i = 0; i <= planes->n; i++) {
         const syi_kv_plane *const p = &planes->at[i];
         syc_kv_part part = {};
-        if (i < planes->n && !p->packed && p->head_bytes > 0 && syc_kv_vector(p) == (int)sizeof(V))
-            part = syc_kv_part_of(p, &planes->pool, n, (int)sizeof(V), AHEAD, call->device->processors);
+        if (i < planes->n && !p->packed && p->head_bytes > 0 &&
+            syc_kv_vector(p) == (int)syc_vectors<V>::BYTES)
+            part = syc_kv_part_of(p, &planes->pool, n, syc_vectors<V>::count, (int)syc_vectors<V>::BYTES,
+                                  AHEAD, call->device->processors);
         const int64_t own = part.n > 0 ? (part.n - 1) / part.per_block + 1 : 0;
         if (copy.count == SYC_KV_PLANES || i == planes->n || blocks > INT32_MAX - own) {
             syc_launch(&call->queue, syc_kv_copy_rows<V, TO_CACHE, AHEAD, Slots>, SYC_EARLY, blocks,
@@ -230,7 +238,7 @@ static void syc_kv_move(syc_call *call, const Slots &slots, const syi_kv_planes 
     else
         syc_kv_copy_planes<uint4, TO_CACHE>(call, slots, planes, n);
     syc_kv_copy_planes<u32, TO_CACHE>(call, slots, planes, n);
-    syc_kv_copy_planes<u8, TO_CACHE>(call, slots, planes, n);
+    syc_kv_copy_planes<syc_window, TO_CACHE>(call, slots, planes, n);
     if (planes->packed)
         syc_kv_code_planes<TO_CACHE>(call, slots, planes, n, list);
 }

@@ -152,12 +152,18 @@ struct pairs {
     }
 };
 
-/* Blocks are cut into parts of PART vectors, a block of threads for each part. */
-enum { COPY_THREADS = 256, COPY_AHEAD = 4, PART = COPY_THREADS * COPY_AHEAD, COPY_PLANES = 16 };
+/* Blocks are cut into parts, a block of threads for each. */
+enum { COPY_THREADS = 256, COPY_AHEAD = 4, COPY_PLANES = 16 };
+
+template <typename V> static inline __host__ __device__ int part_bytes()
+{
+    enum { BYTES = syc_vectors<V>::BYTES, VECTORS = COPY_THREADS * COPY_AHEAD };
+    return BYTES == 1 ? (VECTORS - 1) * 16 : VECTORS * BYTES;
+}
 
 struct copied_plane {
     syi_rows from, to;
-    int64_t width;   /* vectors of a block */
+    int64_t bytes;   /* of a block */
     syc_split parts; /* of a block */
     int64_t first;   /* part of all planes */
 };
@@ -173,22 +179,27 @@ static __global__ void __launch_bounds__(COPY_THREADS)
     copy_pairs(const __grid_constant__ struct pairs pairs, const __grid_constant__ copied_planes planes,
                const __grid_constant__ syc_gate gate)
 {
+    typedef syc_vectors<V> Vectors;
     bool open = false;
     for (int64_t at = blockIdx.x; at < planes.n; at += gridDim.x) {
         int k = planes.count - 1;
         while (at < planes.at[k].first)
             k--;
         const copied_plane &p = planes.at[k];
-        const int64_t i = syc_quotient(at - p.first, p.parts), first = (at - p.first - i * p.parts.d) * PART;
-        const int n = pairs.moves(i) ? (int)min((int64_t)PART, p.width - first) : 0;
-        V held[COPY_AHEAD];
+        const int64_t i = syc_quotient(at - p.first, p.parts),
+                      first = (at - p.first - i * p.parts.d) * part_bytes<V>();
+        const int bytes = pairs.moves(i) ? (int)min((int64_t)part_bytes<V>(), p.bytes - first) : 0,
+                  n = bytes > 0 ? (int)Vectors::count(bytes) : 0;
+        syc_piece piece = {NULL, NULL};
+        typename Vectors::Held held[COPY_AHEAD];
         if (n > 0) {
-            const V *const source = (const V *)syc_row(p.from, pairs.source(i)) + first;
+            piece = {syc_row(p.from, pairs.source(i)) + first,
+                     syc_out_row(p.to, pairs.destination(i)) + first};
 #pragma unroll
             for (int u = 0; u < COPY_AHEAD; u++)
                 held[u] = (int)threadIdx.x + u * COPY_THREADS < n
-                              ? __ldcs(source + threadIdx.x + u * COPY_THREADS)
-                              : syc_zero<V>();
+                              ? Vectors::load(piece, threadIdx.x + u * COPY_THREADS, bytes)
+                              : syc_zero<typename Vectors::Held>();
         }
         if (!open) {
             syc_wait_for_previous();
@@ -196,20 +207,18 @@ static __global__ void __launch_bounds__(COPY_THREADS)
                 return;
             open = true;
         }
-        if (n > 0) {
-            V *const destination = (V *)syc_out_row(p.to, pairs.destination(i)) + first;
 #pragma unroll
-            for (int u = 0; u < COPY_AHEAD; u++)
-                if ((int)threadIdx.x + u * COPY_THREADS < n)
-                    __stcs(destination + threadIdx.x + u * COPY_THREADS, held[u]);
-        }
+        for (int u = 0; u < COPY_AHEAD; u++)
+            if ((int)threadIdx.x + u * COPY_THREADS < n)
+                Vectors::store(piece, threadIdx.x + u * COPY_THREADS, bytes, held[u]);
     }
 }
 
 static int vector_of(const syi_kv_plane *p)
 {
     return syc_vector_bytes((u64)(uintptr_t)p->cache | (u64)p->block_stride | (u64)(uintptr_t)p->dense.data |
-                            (u64)p->dense.stride | (u64)p->row_bytes);
+                                (u64)p->dense.stride,
+                            (u64)p->row_bytes);
 }
 
 /* The planes that are copied in vectors V, several in a launch. */
@@ -219,10 +228,10 @@ static void copy_planes(syc_call *call, const struct pairs &pairs, const syi_kv_
     copied_planes planes = {0, 0, {}};
     for (int64_t i = 0; i < plan->n_planes; i++) {
         const syi_kv_plane *const p = &plan->planes[i];
-        const int64_t width = (int64_t)(p->row_bytes / sizeof(V)), parts = (width + PART - 1) / PART;
-        if (vector_of(p) == (int)sizeof(V)) {
+        const int64_t bytes = (int64_t)p->row_bytes, parts = syc_ceil(bytes, part_bytes<V>());
+        if (vector_of(p) == (int)syc_vectors<V>::BYTES) {
             planes.at[planes.count++] = {
-                {p->cache, p->block_stride}, p->dense, width, syc_split_by(parts, pairs.n * parts), planes.n};
+                {p->cache, p->block_stride}, p->dense, bytes, syc_split_by(parts, pairs.n * parts), planes.n};
             planes.n += pairs.n * parts;
         }
         if (planes.count == COPY_PLANES || (planes.count > 0 && i + 1 == plan->n_planes)) {
@@ -251,5 +260,5 @@ void syc_kv_blocks(syc_call *call, const syi_plan *plan)
     }
     copy_planes<uint4>(call, pairs, p);
     copy_planes<u32>(call, pairs, p);
-    copy_planes<u8>(call, pairs, p);
+    copy_planes<syc_window>(call, pairs, p);
 }

@@ -595,15 +595,19 @@ static __device__ __forceinline__ void put_token(const syi_moe_permute_plan &p, 
 }
 
 /* A block per expert: its tokens, then the others, both ascending, as far as it has places. */
-static __global__ void __launch_bounds__(256, 4) take_tokens(const capacity c, const syc_gate gate)
+enum { TAKE_THREADS = 1024 };
+
+static __global__ void __launch_bounds__(TAKE_THREADS, 1) take_tokens(const capacity c, const syc_gate gate)
 {
     __shared__ u64 part[SYC_BLOCK_WARPS];
+    __shared__ int64_t places[TAKE_THREADS]; /* of the tokens of a word, and its bits */
+    __shared__ u32 words[TAKE_THREADS];
     const int64_t e = blockIdx.x;
     const u32 *const bits = c.bits + e * c.n_words;
     u64 sum = 0, before = 0;
     if (!syc_may_write(gate))
         return;
-    for (int64_t w = threadIdx.x; w < c.n_words; w += 256)
+    for (int64_t w = threadIdx.x; w < c.n_words; w += TAKE_THREADS)
         sum += (u64)__popc(__ldcg(bits + w));
     const u64 routed = syc_block_sum(sum, part);
     if (threadIdx.x == 0) {
@@ -611,17 +615,23 @@ static __global__ void __launch_bounds__(256, 4) take_tokens(const capacity c, c
         if (c.plan.counts.data != NULL)
             syc_store<u64>(c.plan.counts.data + 8 * e, routed);
     }
-    for (int64_t w0 = 0; w0 < c.n_words && c.plan.n_rows > 0; w0 += 256) {
+    for (int64_t w0 = 0; w0 < c.n_words && c.plan.n_rows > 0; w0 += TAKE_THREADS) {
         const int64_t w = w0 + threadIdx.x;
         const u32 own = w < c.n_words ? __ldcg(bits + w) : 0;
-        u64 all, place = before + syc_block_before((u64)__popc(own), part, &all);
+        u64 all;
+        words[threadIdx.x] = own;
+        places[threadIdx.x] = (int64_t)(before + syc_block_before((u64)__popc(own), part, &all));
         before += all;
-        int64_t other = (int64_t)routed + w * 32 - (int64_t)place;
-        for (int64_t t = w * 32; t < min(w * 32 + 32, c.plan.n_tokens); t++)
-            if ((own >> (t - w * 32) & 1) != 0)
-                put_token(c.plan, e, (int64_t)place++, t, true);
-            else
-                put_token(c.plan, e, other++, t, false);
+        __syncthreads();
+        for (int i = (int)threadIdx.x / 32; w0 + i < min(c.n_words, w0 + TAKE_THREADS);
+             i += TAKE_THREADS / 32) { /* a lane for each token */
+            const int lane = (int)threadIdx.x % 32, here = __popc(words[i] & ((1u << lane) - 1u));
+            const int64_t t = (w0 + i) * 32 + lane, place = places[i] + here;
+            const bool in = (words[i] >> lane & 1) != 0;
+            if (t < c.plan.n_tokens)
+                put_token(c.plan, e, in ? place : (int64_t)routed + t - place, t, in);
+        }
+        __syncthreads();
     }
 }
 
@@ -678,7 +688,7 @@ static void permute_capacity(syc_call *call, const syi_moe_permute_plan *p)
                         (u32 *)(call->scratch + 256 + bits_bytes(p))};
     syc_launch(&call->queue, transpose_map, SYC_AFTER, syc_ceil(c.n_words * syc_ceil(p->n_experts, 32), 8),
                256, 0, c);
-    syc_launch(&call->queue, take_tokens, SYC_AFTER, p->n_experts, 256, 0, c, call->gate);
+    syc_launch(&call->queue, take_tokens, SYC_AFTER, p->n_experts, TAKE_THREADS, 0, c, call->gate);
     if (p->offsets.data != NULL)
         syc_launch(&call->queue, put_offsets, SYC_AFTER, 1, 256, 0, c, call->gate);
     const taken_rows rows = {p->tokens, p->out_tokens, p->sorted_indices.data};

@@ -54,6 +54,13 @@ template <int N> static __device__ __forceinline__ void load_wide(const u8 *row,
     }
 }
 
+/* Where number i is in shared memory, so that 32 lanes meet few banks twice, whether they take neighbours or
+   as many numbers apart as each of them has. */
+static __device__ __forceinline__ int spread_out(int i)
+{
+    return i ^ (i >> 5 & 31);
+}
+
 /* Those of a lane by the way of shared memory: any type and alignment, n in all, `each` of a lane. Beyond
    them -inf. */
 template <int N>
@@ -62,11 +69,11 @@ static __device__ __forceinline__ void load_any(const u8 *row, sy_type type, int
 {
 #pragma unroll 1
     for (int i = syc_lane(); i < n; i += 32)
-        shared[i] = syc_load_float(row + i * syc_float_bytes(type), type);
+        shared[spread_out(i)] = syc_load_float(row + i * syc_float_bytes(type), type);
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < N; i++)
-        x[i] = i < each && syc_lane() * each + i < n ? shared[syc_lane() * each + i] : -INFINITY;
+        x[i] = i < each && syc_lane() * each + i < n ? shared[spread_out(syc_lane() * each + i)] : -INFINITY;
     __syncwarp();
 }
 
@@ -87,11 +94,11 @@ static __device__ __forceinline__ void store_scores(u8 *row, int n, int each, fl
 #pragma unroll
     for (int i = 0; i < N; i++)
         if (i < each && syc_lane() * each + i < n)
-            shared[syc_lane() * each + i] = s[i];
+            shared[spread_out(syc_lane() * each + i)] = s[i];
     __syncwarp();
 #pragma unroll 1
     for (int i = syc_lane(); i < n; i += 32)
-        syc_store<u32>(row + i * 4, __float_as_uint(shared[i]));
+        syc_store<u32>(row + i * 4, __float_as_uint(shared[spread_out(i)]));
     __syncwarp();
 }
 

@@ -4,7 +4,8 @@
 #include "cuda/codes/coded_sums.cuh"
 #include "cuda/moe/moe_ring.cuh"
 
-enum { STAGES = 6, CODES_UNIT = 1024 }; /* least; most codes with 16 bytes of scales */
+/* least; most codes with 16 bytes of scales; bytes of a row: a bulk load costs as much as loading some hundred */
+enum { STAGES = 6, CODES_UNIT = 1024, LEAST_ROW = 2048 };
 
 /* Codes whose scales are 16 bytes. */
 static __host__ __device__ __forceinline__ u32 codes_of_scales(const syi_row_codes_plan &p)
@@ -39,8 +40,10 @@ static bool has_pieces(const syc_moe_sums *s)
 bool syc_moe_ring_pays(const syc_device *device, const syc_moe_sums *s)
 {
     const syc_moe_lists *const l = &s->lists;
+    const int64_t row_bytes = s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2);
     return syc_has_bulk(device) && !l->capacity && l->n_slots >= 4 && l->n_slots <= 16 && s->hidden >= 256 &&
-           l->n_tokens >= 8 * (int64_t)device->processors && (!s->codes.given || has_pieces(s));
+           (s->codes.given || row_bytes >= LEAST_ROW) && l->n_tokens >= 8 * (int64_t)device->processors &&
+           (!s->codes.given || has_pieces(s));
 }
 
 static __device__ __forceinline__ float scale_at(const syi_row_codes_plan &p, const u8 *scales, int group)

@@ -172,7 +172,7 @@ static __device__ __forceinline__ float syc_entry_weight(const syc_moe_lists &l,
 
 /* sum = sum + w * x, each rounded. A row of weight 0 is not read as a number at all. */
 template <class Numbers>
-static __device__ __forceinline__ void syc_add_row(float (&sum)[Numbers::N], float w, typename Numbers::V v)
+static __device__ __forceinline__ void syc_add_row(float (&sum)[Numbers::N], float w, uint4 v)
 {
     float x[Numbers::N];
     if (w == 0.0f)

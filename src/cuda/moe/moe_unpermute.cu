@@ -475,9 +475,9 @@ struct many_entries : shared_entries {
 template <class Numbers, int KU, int U> struct row_pieces {
     typename Numbers::V y[KU][U];
 
-    template <class Entries>
+    template <class Entries, class Place>
     __device__ __forceinline__ void load(const Entries &entries, int k0, const syi_rows &rows, int64_t at,
-                                         int64_t end, int width)
+                                         int64_t end, int width, const Place &place)
     {
 #pragma unroll
         for (int k = 0; k < KU; k++) {
@@ -485,15 +485,18 @@ template <class Numbers, int KU, int U> struct row_pieces {
 #pragma unroll
             for (int u = 0; u < U; u++)
                 if (row >= 0 && at + u * width < end)
-                    y[k][u] = Numbers::load(syc_row(rows, row), at + u * width);
+                    y[k][u] = Numbers::load(syc_row(rows, row), place(at + u * width));
         }
     }
     template <class Entries>
-    __device__ __forceinline__ void add(const Entries &entries, int k0, int u, float (&sum)[Numbers::N]) const
+    __device__ __forceinline__ void add(const Entries &entries, int k0, int u, const syi_rows &rows,
+                                        const typename Numbers::At &place, float (&sum)[Numbers::N]) const
     {
 #pragma unroll
         for (int k = 0; k < KU; k++)
-            syc_add_row<Numbers>(sum, entries.weight(k0 + k), y[k][u]);
+            if (entries.weight(k0 + k) != 0.0f)
+                syc_add_row<Numbers>(sum, entries.weight(k0 + k),
+                                     Numbers::take(y[k][u], syc_row(rows, entries.row(k0 + k)), place));
     }
 };
 
@@ -508,7 +511,9 @@ SYC_COLD void move_probs(const syc_moe_sums &s, const syc_gate &gate)
 /* A thread loads the pieces of KU rows at a time; the first of these loads are started before the validation
    has ended. MOVES: blocks past the others move gradients of probs. */
 template <class Numbers, int KU, int U, class Entries, bool MOVES>
-static __global__ void __launch_bounds__(SYC_GROUP_THREADS, Entries::FEW ? (KU == 2 ? 5 : 3) : 2)
+static __global__ void __launch_bounds__(SYC_GROUP_THREADS, Entries::FEW ? (KU == 2 ? 5 : 3)
+                                                            : KU == 4    ? 3
+                                                                         : 2)
     sum_groups(const __grid_constant__ syc_moe_sums s, const __grid_constant__ syc_groups groups,
                const __grid_constant__ syc_gate gate)
 {
@@ -522,9 +527,12 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, Entries::FEW ? (KU =
     const int width = 1 << groups.shift;
     Entries entries(&chunks[Entries::SHARED ? p.group : 0], p.offset < 32); /* a warp */
     row_pieces<Numbers, KU, U> pieces;
+    const auto place = [&](int64_t v) {
+        return Numbers::place([&] { return syc_out_row(s.out, p.item); }, v, s.hidden * Numbers::SIZE);
+    };
     const int64_t counted = Entries::count(l, p.item), n = p.item < l.n_tokens ? counted : 0;
     entries.find(l, p.item, n);
-    pieces.load(entries, 0, s.rows, p.begin + p.offset, p.end, width);
+    pieces.load(entries, 0, s.rows, p.begin + p.offset, p.end, width, place);
     entries.weigh_early(l, p.item, n);
     syc_wait_for_previous();
     entries.weigh(l, p.item, n);
@@ -538,21 +546,22 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, Entries::FEW ? (KU =
         if constexpr (!Entries::FEW)
             entries.template for_chunks<KU>(l, p.item, n, one, round == p.begin, [&](int k0, bool loads) {
                 if (loads)
-                    pieces.load(entries, k0, s.rows, at, p.end, width);
+                    pieces.load(entries, k0, s.rows, at, p.end, width, place);
 #pragma unroll
                 for (int u = 0; u < U; u++)
                     if (at + u * width < p.end)
-                        pieces.add(entries, k0, u, sum[u]);
+                        pieces.add(entries, k0, u, s.rows, place(at + u * width), sum[u]);
             });
         else if (round > p.begin)
-            pieces.load(entries, 0, s.rows, at, p.end, width);
+            pieces.load(entries, 0, s.rows, at, p.end, width, place);
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (at + u * width < p.end) {
                 if constexpr (Entries::FEW)
-                    pieces.add(entries, 0, u, sum[u]);
+                    pieces.add(entries, 0, u, s.rows, place(at + u * width), sum[u]);
                 if (p.item < l.n_tokens)
-                    Numbers::store(syc_out_row(s.out, p.item), at + u * width, Numbers::narrow(sum[u]));
+                    Numbers::store(syc_out_row(s.out, p.item), place(at + u * width),
+                                   Numbers::narrow(sum[u]));
             }
     }
 }
@@ -560,7 +569,7 @@ static __global__ void __launch_bounds__(SYC_GROUP_THREADS, Entries::FEW ? (KU =
 template <class Numbers, int KU, int U, class Entries, bool MOVES = true>
 static void launch_groups(syc_call *call, const syc_moe_sums *s)
 {
-    const int64_t pieces = s->hidden / Numbers::N;
+    const int64_t pieces = Numbers::count(s->hidden);
     const syc_groups groups = syc_groups_of(s->lists.n_tokens, pieces, U, call->device->processors);
     const int64_t moving = s->prob_bytes > 0 ? syc_ceil(s->lists.n_tokens, SYC_GROUP_THREADS / 32) : 0;
     syc_moe_sums sums = *s;
@@ -578,7 +587,7 @@ struct sums_launch {
     {
         const bool packed = !s->lists.capacity;
         if constexpr (!WIDE)
-            launch_groups<syc_numbers<T, false>, 8, 1, many_entries>(call, s);
+            launch_groups<syc_window_numbers<T>, 4, 1, many_entries>(call, s);
         else if (syc_moe_ring_pays(call->device, s))
             syc_moe_sum_ring(call, s);
         else if (packed && s->lists.n_slots <= 2 && s->prob_bytes == 0)

@@ -64,15 +64,15 @@ struct ids_check {
    plus bias. */
 template <class Numbers>
 static __device__ __forceinline__ void add_entry(float (&sum)[Numbers::N], const u8 *row, const u8 *bias,
-                                                 float w, int64_t v)
+                                                 float w, const typename Numbers::At &at)
 {
     float x[Numbers::N] = {}, b[Numbers::N];
     if (row == NULL && bias == NULL)
         return;
     if (row != NULL)
-        Numbers::widen(Numbers::load(row, v), x);
+        Numbers::widen(Numbers::take(Numbers::load(row, at), row, at), x);
     if (bias != NULL) {
-        Numbers::widen(Numbers::load(bias, v), b);
+        Numbers::widen(Numbers::take(Numbers::load(bias, at), bias, at), b);
 #pragma unroll
         for (int n = 0; n < Numbers::N; n++)
             x[n] = __fadd_rn(x[n], b[n]);
@@ -93,9 +93,11 @@ static __global__ void __launch_bounds__(256)
     for (int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x; i < p.n_tokens * vectors;
          i += (int64_t)gridDim.x * 256) {
         const int64_t t = syc_quotient(i, by_row), v = i - t * vectors;
+        u8 *const to = syc_out_row(p.tokens, t);
+        const typename Numbers::At at = Numbers::place([&] { return to; }, v, p.hidden * Numbers::SIZE);
         float sum[Numbers::N] = {};
-        add_entry<Numbers>(sum, p.residual.data != NULL ? syc_row(p.residual, t) : NULL, NULL, 1.0f, v);
-        add_entry<Numbers>(sum, p.shared.data != NULL ? syc_row(p.shared, t) : NULL, NULL, 1.0f, v);
+        add_entry<Numbers>(sum, p.residual.data != NULL ? syc_row(p.residual, t) : NULL, NULL, 1.0f, at);
+        add_entry<Numbers>(sum, p.shared.data != NULL ? syc_row(p.shared, t) : NULL, NULL, 1.0f, at);
 #pragma unroll 1
         for (int64_t j = 0; j < p.n_slots; j++) {
             const int64_t index = (int32_t)syc_load<u32>(p.sorted_indices.data + syi_choice_at(&p, t, j) * 4),
@@ -107,9 +109,9 @@ static __global__ void __launch_bounds__(256)
             if (w == 0.0f || (!there && index >= 0))
                 continue;
             add_entry<Numbers>(sum, there ? syc_row(p.permuted, row) : NULL,
-                               id >= 0 ? syc_row(p.bias, id) : NULL, w, v);
+                               id >= 0 ? syc_row(p.bias, id) : NULL, w, at);
         }
-        Numbers::store(syc_out_row(p.tokens, t), v, Numbers::narrow(sum));
+        Numbers::store(to, at, Numbers::narrow(sum));
     }
 }
 
@@ -119,11 +121,12 @@ struct added_launch {
 
     template <sy_type T, bool WIDE> void run() const
     {
-        const int64_t vectors = p->hidden / syc_numbers<T, WIDE>::N,
+        const int64_t vectors = syc_row_numbers<T, WIDE>::count(p->hidden),
                       wanted = syc_ceil(p->n_tokens * vectors, 256);
         const int64_t most = 32 * (int64_t)call->device->processors;
-        syc_launch(&call->queue, sum_added<syc_numbers<T, WIDE>>, SYC_EARLY, wanted < most ? wanted : most,
-                   256, 0, *p, syc_split_by(vectors, p->n_tokens * vectors), vectors, call->gate);
+        syc_launch(&call->queue, sum_added<syc_row_numbers<T, WIDE>>, SYC_EARLY,
+                   wanted < most ? wanted : most, 256, 0, *p, syc_split_by(vectors, p->n_tokens * vectors),
+                   vectors, call->gate);
     }
 };
 

@@ -17,7 +17,7 @@ enum {
 };
 
 struct syc_added {
-    const u8 *row; /* in a part: from its first vector on */
+    const u8 *row;
     float gate;
 };
 
@@ -25,32 +25,29 @@ struct syc_added {
 template <class Choices>
 static __device__ __forceinline__ void syc_look_up(const Choices &c, const syc_row_parts &parts,
                                                    int64_t first, int n_parts, int64_t at, int n,
-                                                   int vector_bytes, syc_added *found)
+                                                   syc_added *found)
 {
-    for (int i = (int)threadIdx.x; i < n_parts * n; i += SYC_SLOT_THREADS) {
-        const syc_part own = syc_part_at(parts, first + i / n);
-        const syc_added one = c.choice_at(at + i % n, own.row);
-        found[i] = {one.row != NULL ? one.row + own.begin * vector_bytes : NULL, one.gate};
-    }
+    for (int i = (int)threadIdx.x; i < n_parts * n; i += SYC_SLOT_THREADS)
+        found[i] = c.choice_at(at + i % n, syc_part_at(parts, first + i / n).row);
 }
 
 /* Adds vector v of n rows, a multiple of SYC_TOGETHER. Rows that are missing add +0, which changes no sum:
    none is ever -0. */
 template <class Numbers>
-static __device__ __forceinline__ void syc_add_choices(const syc_added *choice, int n, u32 v,
-                                                       float (&sum)[Numbers::N])
+static __device__ __forceinline__ void
+syc_add_choices(const syc_added *choice, int n, const typename Numbers::At &at, float (&sum)[Numbers::N])
 {
 #pragma unroll 1
     for (int k = 0; k < n; k += SYC_TOGETHER) {
         typename Numbers::V held[SYC_TOGETHER];
 #pragma unroll
         for (int u = 0; u < SYC_TOGETHER; u++)
-            held[u] = choice[k + u].row != NULL ? Numbers::load(choice[k + u].row, v)
+            held[u] = choice[k + u].row != NULL ? Numbers::load(choice[k + u].row, at)
                                                 : syc_zero<typename Numbers::V>();
 #pragma unroll
         for (int u = 0; u < SYC_TOGETHER; u++) {
             float x[Numbers::N];
-            Numbers::widen(held[u], x);
+            Numbers::widen(Numbers::take(held[u], choice[k + u].row, at), x);
 #pragma unroll
             for (int j = 0; j < Numbers::N; j++)
                 sum[j] = __fadd_rn(sum[j], __fmul_rn(choice[k + u].gate, x[j]));
@@ -63,7 +60,7 @@ template <sy_type T, bool WIDE, class Choices>
 static __device__ __forceinline__ void syc_sum_parts(const Choices &c, const syc_row_parts &parts,
                                                      bool closed)
 {
-    typedef syc_numbers<T, WIDE> Numbers;
+    typedef syc_row_numbers<T, WIDE> Numbers;
     __shared__ syc_added choice[SYC_SUM_PARTS * SYC_CHOICES];
     __shared__ syc_part part[SYC_SUM_PARTS];
     const int n =
@@ -75,31 +72,34 @@ static __device__ __forceinline__ void syc_sum_parts(const Choices &c, const syc
         __syncthreads();
         if ((int)threadIdx.x < own)
             part[threadIdx.x] = syc_part_at(parts, first + threadIdx.x);
-        syc_look_up(c, parts, first, own, 0, n, Numbers::BYTES, choice);
+        syc_look_up(c, parts, first, own, 0, n, choice);
         if (!syc_all_open(closed)) /* a barrier, too */
             return;
         for (u32 begin = 0; begin < all; begin += SYC_SLOT_THREADS) { /* the same turns for all threads */
             const u32 i = begin + threadIdx.x, p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
             const bool in = i < all && v < part[p].n;
+            const typename Numbers::At place =
+                in ? Numbers::place([&] { return c.to(part[p].row); }, part[p].begin + v, parts.bytes)
+                   : typename Numbers::At();
             float sum[Numbers::N];
 #pragma unroll
             for (int j = 0; j < Numbers::N; j++)
                 sum[j] = 0.0f;
             if (in)
-                syc_add_choices<Numbers>(choice + (int)p * n, n, v, sum);
+                syc_add_choices<Numbers>(choice + (int)p * n, n, place, sum);
             /* more than fit at once are looked up every time */
             for (int64_t at = SYC_CHOICES; at < c.n_choices; at += SYC_CHOICES) {
                 __syncthreads();
-                syc_look_up(c, parts, first, own, at, n, Numbers::BYTES, choice);
+                syc_look_up(c, parts, first, own, at, n, choice);
                 __syncthreads();
                 if (in)
-                    syc_add_choices<Numbers>(choice + (int)p * n, n, v, sum);
+                    syc_add_choices<Numbers>(choice + (int)p * n, n, place, sum);
             }
             if (in)
-                Numbers::store(c.to(part[p].row), part[p].begin + v, Numbers::narrow(sum));
+                Numbers::store(c.to(part[p].row), place, Numbers::narrow(sum));
             if (c.n_choices > SYC_CHOICES) {
                 __syncthreads();
-                syc_look_up(c, parts, first, own, 0, n, Numbers::BYTES, choice);
+                syc_look_up(c, parts, first, own, 0, n, choice);
                 __syncthreads();
             }
         }
@@ -121,7 +121,7 @@ template <class Choices> struct syc_launch_sums {
     template <sy_type T, bool WIDE> void run() const
     {
         syc_row_parts parts =
-            syc_parts_of(n_items, hidden / syc_numbers<T, WIDE>::N, call->device->processors);
+            syc_parts_of<syc_row_numbers<T, WIDE>>(n_items, hidden, call->device->processors);
         parts.per_block = parts.per_block < SYC_SUM_PARTS ? parts.per_block : (int)SYC_SUM_PARTS;
         syc_launch(&call->queue, syc_sum_choices<T, WIDE, Choices>, SYC_AFTER, syc_parts_blocks(parts),
                    SYC_SLOT_THREADS, 0, c, parts, call->gate);

@@ -25,12 +25,12 @@ static inline u64 syc_fan_alignment(const syc_fan_shape *s)
            (u64)s->to.stride | (u64)s->bytes;
 }
 
-/* ---- A block per row, or per part of one, with its vectors in registers ---- */
+/* ---- A block per row, or per part of one: its vectors in registers, or its bytes in shared memory ---- */
 
 enum { SYC_FAN_SLOTS = 64 }; /* places that are in shared memory at a time */
 
 /* A part is `width` vectors of `all`. */
-template <typename V, class Places>
+template <class Places>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
     syc_fan_part(const Places places, const syc_fan_shape s, u32 parts, u32 width, u32 all,
                  const __grid_constant__ syc_gate gate)
@@ -38,6 +38,7 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
     __shared__ int rows[SYC_FAN_SLOTS];
     const u32 t = blockIdx.x / parts, part = blockIdx.x - t * parts, begin = part * width;
     const u32 own = begin < all ? min(width, all - begin) : 0, step = SYC_MOVE_AHEAD * SYC_MOVE_THREADS;
+    typedef uint4 V;
     const V *const from = (const V *)(s.from.data + t * s.from.stride) + begin;
     const int k = (int)s.n_slots;
     V held[SYC_MOVE_AHEAD];
@@ -94,19 +95,100 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
     }
 }
 
+/* Bytes of a row in shared memory, beside what windows at their ends need. */
+enum { SYC_FAN_CHUNK = (SYC_MOVE_AHEAD * SYC_MOVE_THREADS - 1) * 16 };
+
+/* The same for any rows: they are kept as they lie in memory, and leave in windows of each place. */
+template <class Places>
+static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
+    syc_fan_windows(const Places places, const syc_fan_shape s, u32 parts, u32 width,
+                    const __grid_constant__ syc_gate gate)
+{
+    __shared__ uint4 held[SYC_FAN_CHUNK / 16 + 4]; /* from the second on */
+    __shared__ int rows[SYC_FAN_SLOTS];
+    const u32 t = blockIdx.x / parts, part = blockIdx.x - t * parts;
+    const int64_t begin = (int64_t)part * width * 16, own = min((int64_t)width * 16, s.bytes - begin);
+    const u8 *const from = s.from.data + t * s.from.stride + begin;
+    const int k = (int)s.n_slots;
+    const auto load = [&](int64_t first, int n) {
+        const u8 *const row = from + first;
+        const int apart = (int)((uintptr_t)row & 15);
+        syc_window own[SYC_MOVE_AHEAD];
+#pragma unroll
+        for (int u = 0; u < SYC_MOVE_AHEAD; u++)
+            own[u] = syc_load_window(row, n, ((int)threadIdx.x + u * SYC_MOVE_THREADS) * 16 - apart);
+#pragma unroll
+        for (int u = 0; u < SYC_MOVE_AHEAD; u++) {
+            const int i = (int)threadIdx.x + u * SYC_MOVE_THREADS;
+            held[1 + i] = syc_shift_window(own[u], row, n, i * 16 - apart);
+        }
+    };
+    const auto read_rows = [&](int j0) {
+        if (threadIdx.x < SYC_FAN_SLOTS && j0 + (int)threadIdx.x < k)
+            rows[threadIdx.x] = (int)places.row(t, j0 + threadIdx.x);
+    };
+    load(0, (int)min(own, (int64_t)SYC_FAN_CHUNK));
+    syc_wait_for_previous();
+    const bool bad = syc_sees_fault(gate);
+    const int64_t clear = places.first_clear();
+    read_rows(0);
+    if (!syc_all_clear(gate, bad))
+        return;
+#pragma unroll 1
+    for (int64_t first = 0; first < own; first += SYC_FAN_CHUNK) {
+        const int n = (int)min(own - first, (int64_t)SYC_FAN_CHUNK), windows = (int)syc_windows(n),
+                  apart = 16 + (int)((uintptr_t)(from + first) & 15);
+#pragma unroll 1
+        for (int j0 = 0; j0 < k; j0 += SYC_FAN_SLOTS) {
+            if (first > 0 || j0 > 0) {
+                __syncthreads();
+                if (j0 == 0)
+                    load(first, n);
+                if (k > SYC_FAN_SLOTS)
+                    read_rows(j0);
+                __syncthreads();
+            }
+#pragma unroll 1
+            for (int i = (int)threadIdx.x; i < min((int)SYC_FAN_SLOTS, k - j0) * windows;
+                 i += SYC_MOVE_THREADS) {
+                const int j = (int)((u32)i / (u32)windows);
+                u8 *const to = s.to.data + rows[j] * s.to.stride + begin + first;
+                const int at = (int)syc_window_at(to, i - j * windows, 1), place = at + apart;
+                if (rows[j] >= 0 && at < n)
+                    syc_store_window(to, n, at,
+                                     syc_shift_bytes({held[place / 16], held[place / 16 + 1]}, place % 16));
+            }
+        }
+    }
+#pragma unroll 1
+    for (int64_t row = clear + t; row < s.n_to; row += s.n_from) {
+        u8 *const to = s.to.data + row * s.to.stride + begin;
+#pragma unroll 1
+        for (int64_t i = threadIdx.x; i < syc_windows(own); i += SYC_MOVE_THREADS)
+            syc_store_window(to, own, syc_window_at(to, i, 1), make_uint4(0, 0, 0, 0));
+        if (part == 0 && threadIdx.x == 0)
+            places.clear(row);
+    }
+}
+
 /* Parts of a row, so that there are three blocks for each multiprocessor, and at most 2^20 vectors in a
    part. */
-template <typename V, class Places>
+template <class Places>
 static void syc_fan_parts(syc_call *call, const Places &places, const syc_fan_shape *s)
 {
-    const int64_t vectors = s->bytes / (int64_t)sizeof(V), least = syc_ceil(vectors, (int64_t)1 << 20);
+    const int64_t vectors = syc_ceil(s->bytes, 16), least = syc_ceil(vectors, (int64_t)1 << 20);
     const int64_t wanted = syc_ceil(3 * (int64_t)call->device->processors, s->n_from),
                   useful = syc_ceil(vectors, SYC_MOVE_THREADS / 2);
     const int64_t some = wanted < useful ? wanted : useful, parts = some > least ? some
                                                                     : least > 1  ? least
                                                                                  : 1;
-    syc_launch(&call->queue, syc_fan_part<V, Places>, SYC_EARLY, s->n_from * parts, SYC_MOVE_THREADS, 0,
-               places, *s, (u32)parts, (u32)syc_ceil(vectors, parts), (u32)vectors, call->gate);
+    const u32 width = (u32)syc_ceil(vectors, parts);
+    if (syc_fan_alignment(s) % 16 == 0)
+        syc_launch(&call->queue, syc_fan_part<Places>, SYC_EARLY, s->n_from * parts, SYC_MOVE_THREADS, 0,
+                   places, *s, (u32)parts, width, (u32)vectors, call->gate);
+    else
+        syc_launch(&call->queue, syc_fan_windows<Places>, SYC_EARLY, s->n_from * parts, SYC_MOVE_THREADS, 0,
+                   places, *s, (u32)parts, width, call->gate);
 }
 
 /* ---- A ring of rows in shared memory ---- */
@@ -243,14 +325,5 @@ template <class Places> static void syc_fan(syc_call *call, const Places &places
         syc_fan_rings(call, places, s, stages);
         return;
     }
-    switch (syc_vector_bytes(syc_fan_alignment(s))) {
-    case 16:
-        syc_fan_parts<uint4>(call, places, s);
-        return;
-    case 4:
-        syc_fan_parts<u32>(call, places, s);
-        return;
-    default:
-        syc_fan_parts<u8>(call, places, s);
-    }
+    syc_fan_parts(call, places, s);
 }

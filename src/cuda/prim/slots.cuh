@@ -6,6 +6,7 @@
 
 #include "cuda/runtime/context.cuh"
 #include "cuda/prim/load.cuh"
+#include "cuda/prim/window.cuh"
 
 #include <type_traits>
 
@@ -112,7 +113,14 @@ template <sy_type T, bool WIDE> struct syc_numbers {
     typedef typename std::conditional<T == SY_TYPE_F32, u32, u16>::type Word;
     typedef typename std::conditional<WIDE, uint4, Word>::type V;
 
-    /* Vector i of a row. */
+    /* Where vector i of a row is, of `bytes` bytes, that goes to to(). */
+    typedef int64_t At;
+    static __host__ __device__ int64_t count(int64_t hidden) { return hidden / N; }
+    template <class To> static __device__ __forceinline__ At place(const To &, int64_t i, int64_t)
+    {
+        return i;
+    }
+    static __device__ __forceinline__ V take(const V &v, const u8 *, At) { return v; }
     static __device__ __forceinline__ V load(const u8 *row, int64_t i)
     {
         if constexpr (WIDE)
@@ -168,6 +176,36 @@ template <sy_type T, bool WIDE> struct syc_numbers {
     }
 };
 
+/* The same for rows of any alignment, in windows; not WIDE, and yet many at a time. */
+template <sy_type T> struct syc_window_numbers : syc_numbers<T, true> {
+    enum { SIZE = syc_numbers<T, true>::SIZE };
+    typedef syc_window V;
+    struct At {
+        int64_t begin, bytes;
+    };
+    static __host__ __device__ int64_t count(int64_t hidden) { return syc_windows(hidden * SIZE); }
+    template <class To> static __device__ __forceinline__ At place(const To &to, int64_t i, int64_t bytes)
+    {
+        return {syc_window_at(to(), i, SIZE), bytes};
+    }
+    static __device__ __forceinline__ V load(const u8 *row, const At &at)
+    {
+        return syc_load_window(row, at.bytes, at.begin);
+    }
+    static __device__ __forceinline__ uint4 take(const V &v, const u8 *row, const At &at)
+    {
+        return row != NULL ? syc_shift_window(v, row, at.bytes, at.begin) : make_uint4(0, 0, 0, 0);
+    }
+    static __device__ __forceinline__ void store(u8 *to, const At &at, uint4 v)
+    {
+        if (at.begin < at.bytes)
+            syc_store_window(to, at.bytes, at.begin, v);
+    }
+};
+
+template <sy_type T, bool WIDE>
+using syc_row_numbers = typename std::conditional<WIDE, syc_numbers<T, true>, syc_window_numbers<T>>::type;
+
 /* Calls f.run<T, WIDE>() for rows of a type; `alignment` is the bitwise or of their addresses, strides and
    bytes. */
 template <class F> static void syc_by_type(sy_type type, u64 alignment, const F &f)
@@ -191,8 +229,8 @@ static inline u64 syc_alignment(syi_rows rows)
 /* Rows of `width` vectors are cut into parts of equal length, the last perhaps shorter; a block takes
    `per_block` parts. */
 struct syc_row_parts {
-    int64_t n;             /* parts of all rows */
-    int64_t width, of_row; /* vectors and parts of a row */
+    int64_t n;                    /* parts of all rows */
+    int64_t bytes, width, of_row; /* bytes, vectors and parts of a row */
     syc_split by_row;
     syc_divisor vectors; /* of a part */
     int per_block;       /* at most SYC_SLOT_THREADS */
@@ -204,13 +242,16 @@ static inline bool syc_many_rows(int64_t rows, int64_t width, int processors)
     return rows > (int64_t)32 * 1024 * processors / width;
 }
 
-static inline syc_row_parts syc_parts_of(int64_t rows, int64_t width, int processors)
+template <class Numbers>
+static inline syc_row_parts syc_parts_of(int64_t rows, int64_t hidden, int processors)
 {
     enum { MOST = 1024 }; /* four vectors for each thread */
-    const int64_t of_row = (width + MOST - 1) / MOST, vectors = (width + of_row - 1) / of_row;
+    const int64_t width = Numbers::count(hidden), of_row = (width + MOST - 1) / MOST,
+                  vectors = (width + of_row - 1) / of_row;
     const int64_t fit = MOST / vectors, few = fit < SYC_SLOT_THREADS ? fit : (int64_t)SYC_SLOT_THREADS;
     const bool many = syc_many_rows(rows, width, processors);
     return {rows * of_row,
+            hidden * Numbers::SIZE,
             width,
             of_row,
             syc_split_by(of_row, rows * of_row),
@@ -250,8 +291,9 @@ struct syc_scaled {
 struct syc_scaled_part {
     const u8 *from;
     u8 *to;
+    int64_t begin; /* vectors */
     float gate;
-    u32 n;      /* vectors */
+    u32 n;
     bool zeros; /* whatever was loaded */
 };
 
@@ -270,25 +312,36 @@ struct syc_scaled_from {
  * before this one left must be waited for there.
  */
 template <sy_type T, bool WIDE, class Items>
-static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 5)
+static __global__ void __launch_bounds__(SYC_SLOT_THREADS, WIDE ? 5 : 3)
     syc_scale_rows(const __grid_constant__ Items items, const __grid_constant__ syc_row_parts parts,
                    const __grid_constant__ syc_gate gate)
 {
-    typedef syc_numbers<T, WIDE> Numbers;
+    typedef syc_row_numbers<T, WIDE> Numbers;
     enum { AHEAD = 4 };
     __shared__ syc_scaled_part part[SYC_SLOT_THREADS];
     const bool closed = syc_is_closed(gate);
+    const auto at_of = [&](const syc_scaled_part &p, u32 v) {
+        return Numbers::place([&] { return p.to; }, p.begin + v, parts.bytes);
+    };
     for (int64_t first = (int64_t)blockIdx.x * parts.per_block; first < parts.n;
          first += (int64_t)gridDim.x * parts.per_block) {
         const int own = (int)min((int64_t)parts.per_block, parts.n - first);
         const u32 all = (u32)own * parts.vectors.d;
         syc_scaled_from found = {};
+        const auto place = [&](int64_t row) {
+            const syc_scaled at = items.at(row, found);
+            part[threadIdx.x].to = at.to;
+            part[threadIdx.x].gate = at.gate;
+            part[threadIdx.x].zeros = at.from == NULL;
+        };
         if ((int)threadIdx.x < own) {
             const syc_part at = syc_part_at(parts, first + threadIdx.x);
             found = items.find(at.row);
-            const u8 *const from = items.source(found.id);
-            part[threadIdx.x].from = from != NULL ? from + at.begin * Numbers::BYTES : NULL;
+            part[threadIdx.x].from = items.source(found.id);
+            part[threadIdx.x].begin = at.begin;
             part[threadIdx.x].n = at.n;
+            if (!WIDE) /* windows depend on where they go */
+                place(at.row);
         }
         __syncthreads();
         /* the same turns for all threads */
@@ -298,17 +351,13 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 5)
             for (int u = 0; u < AHEAD; u++) {
                 const u32 i = begin + (u32)u * SYC_SLOT_THREADS + threadIdx.x,
                           p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
-                held[u] = i < all && v < part[p].n && part[p].from != NULL ? Numbers::load(part[p].from, v)
-                                                                           : syc_zero<typename Numbers::V>();
+                held[u] = i < all && v < part[p].n && part[p].from != NULL
+                              ? Numbers::load(part[p].from, at_of(part[p], v))
+                              : syc_zero<typename Numbers::V>();
             }
             if (begin == 0) {
-                if ((int)threadIdx.x < own) {
-                    const syc_part at = syc_part_at(parts, first + threadIdx.x);
-                    const syc_scaled row = items.at(at.row, found);
-                    part[threadIdx.x].to = row.to != NULL ? row.to + at.begin * Numbers::BYTES : NULL;
-                    part[threadIdx.x].gate = row.gate;
-                    part[threadIdx.x].zeros = row.from == NULL;
-                }
+                if (WIDE && (int)threadIdx.x < own)
+                    place(syc_part_at(parts, first + threadIdx.x).row);
                 if (!syc_all_open(closed)) /* a barrier, too */
                     return;
             }
@@ -316,10 +365,13 @@ static __global__ void __launch_bounds__(SYC_SLOT_THREADS, 5)
             for (int u = 0; u < AHEAD; u++) {
                 const u32 i = begin + (u32)u * SYC_SLOT_THREADS + threadIdx.x,
                           p = syc_divide(i, parts.vectors), v = i - p * parts.vectors.d;
-                if (i < all && v < part[p].n && part[p].to != NULL)
-                    Numbers::store(part[p].to, v,
-                                   part[p].zeros ? syc_zero<typename Numbers::V>()
-                                                 : Numbers::scale(held[u], part[p].gate));
+                if (i < all && v < part[p].n && part[p].to != NULL) {
+                    const typename Numbers::At at = at_of(part[p], v);
+                    Numbers::store(part[p].to, at,
+                                   part[p].zeros ? make_uint4(0, 0, 0, 0)
+                                                 : Numbers::scale(Numbers::take(held[u], part[p].from, at),
+                                                                  part[p].gate));
+                }
             }
         }
         __syncthreads();
@@ -379,7 +431,8 @@ template <class Items> struct syc_launch_scaling {
                 return;
             }
         }
-        const syc_row_parts parts = syc_parts_of(rows, width, call->device->processors);
+        const syc_row_parts parts =
+            syc_parts_of<syc_row_numbers<T, WIDE>>(rows, hidden, call->device->processors);
         syc_launch(&call->queue, syc_scale_rows<T, WIDE, Items>, start, syc_parts_blocks(parts),
                    SYC_SLOT_THREADS, 0, items, parts, call->gate);
     }

@@ -252,7 +252,7 @@ static __device__ __forceinline__ bool syc_all_clear(const syc_gate &gate, bool 
     return false;
 }
 
-/* ---- Copying rows ---- */
+/* ---- Numbers ---- */
 
 static inline int64_t syc_ceil(int64_t a, int64_t b)
 {
@@ -297,70 +297,9 @@ static __device__ __forceinline__ int64_t syc_quotient(int64_t i, const syc_spli
     return by.small.d != 0 ? (int64_t)syc_divide((u32)i, by.small) : i / by.d;
 }
 
-/* A piece to copy. to NULL: nothing to do; from NULL: zeros. */
-struct syc_piece {
-    const u8 *from;
-    u8 *to;
-};
-
-/* of a block: threads, loads ahead, most pieces */
-enum { SYC_MOVE_THREADS = 256, SYC_MOVE_AHEAD = 4, SYC_MOVE_PIECES = 128 };
-
 template <typename V> static __device__ __forceinline__ V syc_zero()
 {
     V v;
     memset(&v, 0, sizeof v);
     return v;
-}
-
-/* Copies the pieces of a block, `all` vectors; the first loads run before the verdict of the validating
-   kernel. Where pieces go is read after the barrier of the verdict. AHEAD: loads of a thread. */
-template <typename V, int AHEAD = SYC_MOVE_AHEAD>
-static __device__ __forceinline__ void syc_move_pieces(const syc_piece *piece, u32 all,
-                                                       const syc_divisor &width, const syc_gate &gate)
-{
-    V held[AHEAD];
-    for (u32 begin = 0; begin < all || begin == 0; begin += AHEAD * SYC_MOVE_THREADS) {
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_MOVE_THREADS + threadIdx.x,
-                      p = syc_divide(i < all ? i : 0, width);
-            if (begin + (u32)u * SYC_MOVE_THREADS >= all) /* for all threads */
-                break;
-            const u8 *const from = i < all ? piece[p].from : NULL;
-            held[u] = from != NULL ? __ldcs((const V *)from + (i - p * width.d)) : syc_zero<V>();
-        }
-        if (begin == 0) {
-            syc_wait_for_previous();
-            if (!syc_all_clear(gate, syc_sees_fault(gate)))
-                return;
-        }
-#pragma unroll
-        for (int u = 0; u < AHEAD; u++) {
-            const u32 i = begin + (u32)u * SYC_MOVE_THREADS + threadIdx.x, p = syc_divide(i, width);
-            if (begin + (u32)u * SYC_MOVE_THREADS >= all)
-                break;
-            if (i < all && piece[p].to != NULL)
-                __stcs((V *)piece[p].to + (i - p * width.d), held[u]);
-        }
-    }
-}
-
-/*
- * Copies n pieces of `width` vectors V each; a block takes `pieces` of them. Rows is a struct with `struct
- * syc_piece at(int64_t i)`, which may read inputs and must return only addresses it has validated itself: it
- * runs before the verdict of the validating kernel. The first loads do too.
- */
-template <typename V, class Rows>
-static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
-    syc_move(const __grid_constant__ syc_gate gate, int64_t n, int pieces, syc_divisor width, const Rows rows)
-{
-    __shared__ syc_piece piece[SYC_MOVE_PIECES];
-    const int64_t first = (int64_t)blockIdx.x * pieces;
-    const int own = (int)min((int64_t)pieces, n - first);
-    const u32 all = (u32)own * width.d;
-    if ((int)threadIdx.x < own)
-        piece[threadIdx.x] = rows.at(first + threadIdx.x);
-    __syncthreads();
-    syc_move_pieces<V>(piece, all, width, gate);
 }

@@ -490,7 +490,7 @@ struct launch_spread_codes {
 template <typename V> static void launch_collect(syc_call *call, const exchange *x, int plane)
 {
     const syi_a2a_plan *const p = x->plan;
-    const int64_t bytes = (int64_t)p->row_bytes[plane], width = syc_vectors<V>::count(bytes),
+    const int64_t bytes = (int64_t)p->row_bytes[plane], width = syc_piece_vectors<V>::count(bytes),
                   n = tokens_here(p) * p->n_slots,
                   pieces = syc_pieces_of_block(n, width, bytes, call->device->processors);
     syc_launch(&call->queue, collect<V>, SYC_EARLY, (n + pieces - 1) / pieces, THREADS, 0, x->team, plane, n,

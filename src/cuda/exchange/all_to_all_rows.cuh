@@ -476,7 +476,7 @@ static __global__ void __launch_bounds__(THREADS)
     collect(const __grid_constant__ syc_team m, int plane, int64_t n, int pieces, syc_divisor width,
             int64_t bytes, const __grid_constant__ syc_gate gate)
 {
-    typedef syc_vectors<V> Vectors;
+    typedef syc_piece_vectors<V> Vectors;
     enum { AHEAD = 4 };
     __shared__ syc_piece piece[SYC_MOVE_PIECES];
     const int64_t first = (int64_t)blockIdx.x * pieces;

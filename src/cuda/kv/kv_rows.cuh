@@ -81,7 +81,7 @@ template <typename V, bool TO_CACHE, int AHEAD, class Slots>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
     syc_kv_copy_rows(const __grid_constant__ syc_gate gate, const __grid_constant__ syc_kv_copy<Slots> copy)
 {
-    constexpr bool WINDOWS = syc_vectors<V>::BYTES == 1; /* which depend on where they go */
+    constexpr bool WINDOWS = syc_piece_vectors<V>::BYTES == 1; /* which depend on where they go */
     __shared__ syc_piece piece[SYC_MOVE_PIECES];
     int k = 0;
     while (k + 1 < copy.count && blockIdx.x >= copy.at[k + 1].first)
@@ -149,9 +149,9 @@ static void syc_kv_copy_planes(syc_call *call, const Slots &slots, const syi_kv_
         const syi_kv_plane *const p = &planes->at[i];
         syc_kv_part part = {};
         if (i < planes->n && !p->packed && p->head_bytes > 0 &&
-            syc_kv_vector(p) == (int)syc_vectors<V>::BYTES)
-            part = syc_kv_part_of(p, &planes->pool, n, syc_vectors<V>::count, (int)syc_vectors<V>::BYTES,
-                                  AHEAD, call->device->processors);
+            syc_kv_vector(p) == (int)syc_piece_vectors<V>::BYTES)
+            part = syc_kv_part_of(p, &planes->pool, n, syc_piece_vectors<V>::count,
+                                  (int)syc_piece_vectors<V>::BYTES, AHEAD, call->device->processors);
         const int64_t own = part.n > 0 ? (part.n - 1) / part.per_block + 1 : 0;
         if (copy.count == SYC_KV_PLANES || i == planes->n || blocks > INT32_MAX - own) {
             syc_launch(&call->queue, syc_kv_copy_rows<V, TO_CACHE, AHEAD, Slots>, SYC_EARLY, blocks,

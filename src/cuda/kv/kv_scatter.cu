@@ -157,7 +157,7 @@ enum { COPY_THREADS = 256, COPY_AHEAD = 4, COPY_PLANES = 16 };
 
 template <typename V> static inline __host__ __device__ int part_bytes()
 {
-    enum { BYTES = syc_vectors<V>::BYTES, VECTORS = COPY_THREADS * COPY_AHEAD };
+    enum { BYTES = syc_piece_vectors<V>::BYTES, VECTORS = COPY_THREADS * COPY_AHEAD };
     return BYTES == 1 ? (VECTORS - 1) * 16 : VECTORS * BYTES;
 }
 
@@ -179,7 +179,7 @@ static __global__ void __launch_bounds__(COPY_THREADS)
     copy_pairs(const __grid_constant__ struct pairs pairs, const __grid_constant__ copied_planes planes,
                const __grid_constant__ syc_gate gate)
 {
-    typedef syc_vectors<V> Vectors;
+    typedef syc_piece_vectors<V> Vectors;
     bool open = false;
     for (int64_t at = blockIdx.x; at < planes.n; at += gridDim.x) {
         int k = planes.count - 1;
@@ -229,7 +229,7 @@ static void copy_planes(syc_call *call, const struct pairs &pairs, const syi_kv_
     for (int64_t i = 0; i < plan->n_planes; i++) {
         const syi_kv_plane *const p = &plan->planes[i];
         const int64_t bytes = (int64_t)p->row_bytes, parts = syc_ceil(bytes, part_bytes<V>());
-        if (vector_of(p) == (int)syc_vectors<V>::BYTES) {
+        if (vector_of(p) == (int)syc_piece_vectors<V>::BYTES) {
             planes.at[planes.count++] = {
                 {p->cache, p->block_stride}, p->dense, bytes, syc_split_by(parts, pairs.n * parts), planes.n};
             planes.n += pairs.n * parts;

@@ -9,13 +9,14 @@
 /* of a block: threads, loads ahead, most pieces */
 enum { SYC_MOVE_THREADS = 256, SYC_MOVE_AHEAD = 4, SYC_MOVE_PIECES = 128 };
 
-/* Copies the pieces of a block, `all` vectors, of `bytes` bytes each; the first loads run before the verdict of the validating
-   kernel. Where pieces go is read after the barrier of the verdict. AHEAD: loads of a thread. */
+/* Copies the pieces of a block, `all` vectors, of `bytes` bytes each; the first loads run before the verdict
+   of the validating kernel. Where pieces go is read after the barrier of the verdict, but for windows.
+   AHEAD: loads of a thread. */
 template <typename V, int AHEAD = SYC_MOVE_AHEAD>
 static __device__ __forceinline__ void
 syc_move_pieces(const syc_piece *piece, u32 all, const syc_divisor &width, int bytes, const syc_gate &gate)
 {
-    typedef syc_vectors<V> Vectors;
+    typedef syc_piece_vectors<V> Vectors;
     typename Vectors::Held held[AHEAD];
     for (u32 begin = 0; begin < all || begin == 0; begin += AHEAD * SYC_MOVE_THREADS) {
 #pragma unroll
@@ -44,9 +45,9 @@ syc_move_pieces(const syc_piece *piece, u32 all, const syc_divisor &width, int b
 }
 
 /*
- * Copies n pieces of `bytes` bytes, `width` vectors V, each; a block takes `pieces` of them. Rows is a struct with `struct
- * syc_piece at(int64_t i)`, which may read inputs and must return only addresses it has validated itself: it
- * runs before the verdict of the validating kernel. The first loads do too.
+ * Copies n pieces of `bytes` bytes, `width` vectors V, each; a block takes `pieces` of them. Rows is a struct
+ * with `struct syc_piece at(int64_t i)`, which may read inputs and must return only addresses it has validated
+ * itself: it runs before the verdict of the validating kernel. The first loads do too.
  */
 template <typename V, class Rows>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
@@ -65,7 +66,8 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS)
 
 enum { SYC_SHORT_PIECE = 128 };
 
-/* Of vectors that divide all of these addresses, distances and sizes; 1: windows are faster for `bytes` bytes, or needed. */
+/* Of vectors that divide all of these addresses, distances and sizes; 1: windows, which are faster for more
+   than a few bytes. */
 static inline int syc_vector_bytes(u64 bits, u64 bytes)
 {
     bits |= bytes;
@@ -109,7 +111,7 @@ static inline int64_t syc_pieces_of_block(int64_t n, int64_t width, int64_t byte
 template <typename V, class Rows>
 static void syc_move_vectors(syc_call *call, const Rows &rows, int64_t n, int64_t bytes)
 {
-    const int64_t width = syc_vectors<V>::count(bytes),
+    const int64_t width = syc_piece_vectors<V>::count(bytes),
                   pieces = syc_pieces_of_block(n, width, bytes, call->device->processors);
     syc_launch(&call->queue, syc_move<V, Rows>, SYC_EARLY, (n + pieces - 1) / pieces, SYC_MOVE_THREADS, 0,
                call->gate, n, (int)pieces, syc_divisor_of((u32)width), (int)bytes, rows);

@@ -1,7 +1,7 @@
 /*
- * Rows of any alignment, in windows: sixteen bytes that are aligned where they go to. A window may lie anywhere in the
- * row that it comes from: the two aligned vectors that hold it are loaded and shifted. No byte outside of a row is
- * read or written.
+ * Rows of any alignment, in windows: sixteen bytes that are aligned where they go to. A window may lie anywhere
+ * in the row that it comes from: the two aligned vectors that hold it are loaded and shifted. No byte outside
+ * of a row is read or written.
  */
 #pragma once
 
@@ -18,8 +18,8 @@ static inline __host__ __device__ int64_t syc_windows(int64_t bytes)
     return (bytes + 30) / 16;
 }
 
-/* Where window i of a row at `to` begins, from the first byte of the row on: the first before it, as a rule. Numbers of
-   `size` bytes are not cut, whatever their alignment. */
+/* Where window i of a row at `to` begins, from the first byte of the row on: the first before it, as a rule.
+   Numbers of `size` bytes are not cut, whatever their alignment. */
 SYC_INLINE int64_t syc_window_at(const u8 *to, int64_t i, int size)
 {
     return 16 * i - (int64_t)(((uintptr_t)to & 15) / (unsigned)size * (unsigned)size);
@@ -99,7 +99,7 @@ struct syc_piece {
 };
 
 /* How pieces of one length are copied: in vectors V that are aligned at both ends, or in windows. */
-template <typename V> struct syc_vectors {
+template <typename V> struct syc_piece_vectors {
     enum { BYTES = sizeof(V) };
     typedef V Held;
     static __host__ __device__ int64_t count(int64_t bytes) { return bytes / BYTES; }
@@ -114,7 +114,7 @@ template <typename V> struct syc_vectors {
     }
 };
 
-template <> struct syc_vectors<syc_window> {
+template <> struct syc_piece_vectors<syc_window> {
     enum { BYTES = 1 };
     typedef syc_window Held;
     static __host__ __device__ int64_t count(int64_t bytes) { return syc_windows(bytes); }

@@ -4,7 +4,7 @@
 #include "cuda/codes/coded_sums.cuh"
 #include "cuda/moe/moe_ring.cuh"
 
-/* least; most codes with 16 bytes of scales; least bytes of a row, since a bulk load has a price of its own */
+/* least; most codes with 16 bytes of scales; least bytes of a row: a bulk load has a price of its own */
 enum { STAGES = 6, CODES_UNIT = 1024, LEAST_ROW = 2048 };
 
 /* Codes whose scales are 16 bytes. */

@@ -46,8 +46,8 @@ syc_move_pieces(const syc_piece *piece, u32 all, const syc_divisor &width, int b
 
 /*
  * Copies n pieces of `bytes` bytes, `width` vectors V, each; a block takes `pieces` of them. Rows is a struct
- * with `struct syc_piece at(int64_t i)`, which may read inputs and must return only addresses it has validated
- * itself: it runs before the verdict of the validating kernel. The first loads do too.
+ * with `struct syc_piece at(int64_t i)`, which may read inputs and must return only addresses that it has
+ * validated itself: it runs before the verdict of the validating kernel. The first loads do too.
  */
 template <typename V, class Rows>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS)

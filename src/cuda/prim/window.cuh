@@ -1,7 +1,7 @@
 /*
  * Rows of any alignment, in windows: sixteen bytes that are aligned where they go to. A window may lie
- * anywhere in the row that it comes from: the two aligned vectors that hold it are loaded and shifted. No byte
- * outside of a row is read or written.
+ * anywhere in the row that it comes from: the two aligned vectors that hold it are loaded and shifted. No
+ * byte outside of a row is read or written.
  */
 #pragma once
 

@@ -13,7 +13,7 @@ export CMAKE_GENERATOR
 MAKEFLAGS += --no-print-directory
 export CMAKE_BUILD_PARALLEL_LEVEL ?= $(shell nproc 2>/dev/null || echo 2)
 
-.PHONY: all configure setup setup-mpi setup-test setup-full release command python python-full demo demo-mpi test test-all test-cuda bench bench-python lint \
+.PHONY: all configure setup setup-mpi setup-test setup-full release command python python-full demo demo-mpi test test-all test-cuda bench bench-cliffs bench-python lint \
         format site dist release-check install uninstall clean help
 .DEFAULT_GOAL := all
 .NOTPARALLEL: # prerequisites run in the order written; CMake builds in parallel
@@ -77,6 +77,9 @@ test-cuda:
 bench: command
 	@$(RELEASE)/switchyard bench $(ARGS)
 
+bench-cliffs: command
+	@$(RELEASE)/switchyard bench --device cuda --cliffs $(or $(N),200) $(ARGS)
+
 bench-python: python
 	@cmake --build build/python --target switchyard_python_bench >/dev/null
 	@build/venv/bin/python python/bench/calls.py $(ARGS)
@@ -123,6 +126,7 @@ help:
 	@echo 'make test-all   for maintainers: longer tests, PyTorch, JAX, sanitizers, compilers, lint (ARGS="more asan")'
 	@echo 'make test-cuda  build for the GPU of this machine, run the C tests on it, then compute-sanitizer; without a GPU: a line'
 	@echo 'make bench      time the operators against a copy of the same bytes (ARGS="sample --shape k=50 --peers")'
+	@echo 'make bench-cliffs   N=200 random neighbours of its cases on the GPU: which of them are slow for their bytes'
 	@echo 'make bench-python   what a call from Python costs beyond the C call'
 	@echo 'make lint       clang-format, clang-tidy, cppcheck, ruff, mypy, header and structure checks'
 	@echo 'make format     let clang-format and ruff rewrite the sources'

@@ -108,6 +108,22 @@ static void run_case(struct bench *bench, const struct bench_op *op, int index, 
     bench_described(bench, op, shape);
 }
 
+static void cliff_case(struct bench *bench, const struct bench_op *op, int index, const char *shape)
+{
+    bench->index = index;
+    if (bench->chosen-- == 0)
+        bench_cliff(bench, op, shape);
+}
+
+static void run_neighbours(struct bench *bench, const struct request *request)
+{
+    for (int64_t i = 0; i < bench->neighbours; i++) {
+        bench->chosen = (int)(random_bits(&bench->seed) % (uint64_t)bench->total);
+        each_case(bench, request, cliff_case);
+    }
+    printf("\n%d cliffs\n", bench->cliffs);
+}
+
 /* ---- Command line ---- */
 
 /* "kv_gather" is one operator, "kv" and "all_to_all" are all whose names begin so. */
@@ -163,6 +179,13 @@ static int take_option(struct bench *bench, struct request *request, struct comm
             *flags[i].flag = true;
             return EXIT_DONE;
         }
+    if (arg_is(arg, "cliffs") || arg_is(arg, "seed")) {
+        const char *const text = arg_value(list, arg);
+        int64_t *const to = arg_is(arg, "cliffs") ? &bench->neighbours : (int64_t *)&bench->seed;
+        if (!text || !parse_int64(text, to) || *to < 1)
+            return usage_error("bench", "--%.*s needs a positive number", arg->length, arg->text);
+        return EXIT_DONE;
+    }
     if (!common_option(common, list, arg, &code))
         return usage_error("bench", "bench has no option --%.*s", arg->length, arg->text);
     return code;
@@ -205,7 +228,10 @@ static int run_all(struct bench *bench, const struct request *request)
                             !bench_limits(&bench->arena, bench->ctx, bench->quick, &bench->limits)))
         return plain_error("bench: not enough memory");
     bench->format->head(bench);
-    each_case(bench, request, run_case);
+    if (bench->neighbours > 0)
+        run_neighbours(bench, request);
+    else
+        each_case(bench, request, run_case);
     bench_arena_free(&bench->arena); /* the peers need the memory too */
     if (bench->peers) {
         if (bench->format->peers)
@@ -216,7 +242,7 @@ static int run_all(struct bench *bench, const struct request *request)
             report_note(bench, "peers: there are none of these cases");
     }
     bench->format->end(bench);
-    return bench->failures > 0 ? EXIT_REJECTED : EXIT_DONE;
+    return bench->failures + bench->cliffs > 0 ? EXIT_REJECTED : EXIT_DONE;
 }
 
 int command_bench(struct common *common, struct arg_list *list)
@@ -234,6 +260,8 @@ int command_bench(struct common *common, struct arg_list *list)
         return code;
     if (request.list && bench.format)
         return usage_error("bench", "--list does not go together with --json");
+    if (bench.neighbours > 0 && (bench.format || bench.check || bench.warm || bench.peers))
+        return usage_error("bench", "--cliffs does not go together with --json, --check, --warm or --peers");
     if (bench.check && (bench.cold || bench.warm || bench.peers))
         return usage_error("bench", "--check times nothing: no --cold, --warm or --peers");
     if (!bench.format)

@@ -132,7 +132,7 @@ struct bench_record {
     const struct bench_op *op;
     int index;
     bool warm;
-    double seconds;
+    double seconds, bytes;
 };
 
 enum { BENCH_NOTES = 16, BENCH_NOTE_BYTES = 256 };
@@ -142,6 +142,9 @@ struct bench {
     int threads;
     bool quick, cold, warm; /* cold buffers, warm ones, or both */
     bool check;             /* --check: nothing is timed */
+    int64_t neighbours;     /* --cliffs: as many are measured, beside the cases that they come from */
+    uint64_t seed;
+    int chosen, cliffs; /* the case whose neighbour is next; those found */
     struct bench_device device;
     const struct report_format *format;
     char command[256]; /* as it was typed */
@@ -167,6 +170,8 @@ struct bench_call;
 /* Checks, times (not with --check), prints. Counts a wrong result as a failure. On a device a case is checked against the CPU
    and timed in CUDA graphs. */
 void bench_measure(struct bench *bench, struct bench_call *c);
+/* Measures a case and a random neighbour, says how their times per byte compare, and counts cliffs. cliffs.c */
+void bench_cliff(struct bench *bench, const struct bench_op *op, const char *shape);
 bool bench_can(const struct bench *bench, const sy_op_info *op); /* true without a device */
 
 /* The device of a context, if it has one, and the limits of that; print the error and return false where that fails. */

@@ -273,7 +273,8 @@ void bench_measure(struct bench *bench, struct bench_call *c)
             times = measure(bench, c, warm);
         if (wrong)
             break;
-        bench->records[bench->n_records++] = (struct bench_record){bench->op, bench->index, warm, times.run};
+        bench->records[bench->n_records++] =
+            (struct bench_record){bench->op, bench->index, warm, times.run, c->bytes};
         report_row(bench, c, &times);
     }
     if (wrong)

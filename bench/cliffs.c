@@ -27,6 +27,7 @@ static long vary(long size, long unit, bool odd, uint64_t *state)
 static int vary_word(const char *op, const char *shape, const char *at, char *text, int room, uint64_t *state)
 {
     const bool coded = strstr(shape, "fp8") || strstr(shape, "mx") || strstr(shape, "int8");
+    const bool whole = strstr(shape, "swizzle") != NULL; /* tokens are tiled */
     const int length = (int)strcspn(at, " ");
     long first, second;
     int used = 0;
@@ -36,7 +37,8 @@ static int vary_word(const char *op, const char *shape, const char *at, char *te
         return snprintf(text, (size_t)room, "[%ld,%ld]", vary(first, 1, true, state),
                         vary(second, 1000, true, state));
     if (sscanf(at, "T=%ld%n", &first, &used) == 1 && used == length)
-        return snprintf(text, (size_t)room, "T=%ld", vary(first, 1, true, state));
+        return snprintf(text, (size_t)room, "T=%ld",
+                        whole ? vary(first, 128, false, state) : vary(first, 1, true, state));
     if (sscanf(at, "H=%ld%n", &first, &used) == 1 && used == length)
         return snprintf(text, (size_t)room, "H=%ld", vary(first, coded ? 512 : 8, !coded, state));
     if (at == shape && strncmp(op, "kv_", 3) == 0 && sscanf(at, "%ld B%n", &first, &used) == 1)

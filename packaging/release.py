@@ -518,11 +518,11 @@ def try_packages(folder, inside):
     inside("apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends gcc libc6-dev pkg-config")
     inside("dpkg -i /tmp/packages/libswitchyard-dev_*.deb")
     write(f"{folder}/root/lines.c", MAIN.format(lines=readme("C")))
-    shutil.copy(os.path.join(ROOT, "packaging/app.c"), f"{folder}/root")
+    shutil.copy(os.path.join(ROOT, "tests/consumer/consumer.c"), f"{folder}/root")
     text = inside("cd /root && gcc lines.c $(pkg-config --cflags --libs switchyard) -o lines && ./lines")
     want(text, "10 30 40 20 30 10 20 40 ", "the lines of the README in C")
-    inside("cd /root && gcc -static app.c $(pkg-config --static --cflags --libs switchyard) -o app")
-    want(inside("/root/app").strip(), version(), "app.c")
+    inside("cd /root && gcc -static consumer.c $(pkg-config --static --cflags --libs switchyard) -o app")
+    want(inside("/root/app").strip(), version(), "consumer.c")
 
 
 def bare():
@@ -602,7 +602,7 @@ def upgrade():
     """Programs built with one release run with another: the header of 0.1 with this library; this archive, then a next release whose
     structs have grown, installed over it; and a program of that one with this library."""
     source, folder = sources("upgrade"), fresh("upgrade-work")
-    app, library = os.path.join(ROOT, "packaging/app.c"), ("-lswitchyard",)
+    app, library = os.path.join(ROOT, "tests/consumer/consumer.c"), ("-lswitchyard",)
     run(sys.executable, "tests/abi/test_abi.py")
 
     def program(name, headers, prefix):

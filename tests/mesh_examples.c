@@ -42,6 +42,13 @@ struct example {
     {1, 2}, words "S=2 E=4 K=2", MIXED, .chosen = {{0, 0, 2, NONE}, {1, 2, 3, 0}}, \
                                         .rows = {{11, 12}, {21, 22}}
 
+/* The same, where a rule takes both in turn. */
+#define BOTH_SERVE(words) \
+    TWO_HOLDERS(words), \
+        .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}}, \
+        .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}}, \
+        .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}
+
 static const struct example examples[] = {
     {"two devices, slots",
      {1, 2},
@@ -132,18 +139,10 @@ static const struct example examples[] = {
     {"two holders, the first serves, local_reduce", TWO_HOLDERS("replica=1 local_reduce=1 "),
      .tokens = {{11, 0, 0, 22}, {0, 0, 21, 0}}, .results = {{11, ANY, ANY, 110}, {ANY, ANY, 42, ANY}},
      .output = {{11, 0, 0, 0}, {42, 0, 0, 110}}, .sent = {{1, 0}, {1, 1}}},
-    {"two holders, in turn", TWO_HOLDERS("replica=2 "), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
-     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},
-    {"two holders, by a hash", TWO_HOLDERS("replica=3 "), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
-     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},
-    {"two holders, balanced", TWO_HOLDERS("replica=4 "), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
-     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},
-    {"two holders, the nearest", TWO_HOLDERS("replica=5 "), .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}},
-     .results = {{11, ANY, ANY, ANY, ANY, ANY, ANY, 88}, {ANY, ANY, ANY, 22, ANY, ANY, 42, ANY}},
-     .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},
+    {"two holders, in turn", BOTH_SERVE("replica=2 ")},
+    {"two holders, by a hash", BOTH_SERVE("replica=3 ")},
+    {"two holders, balanced", BOTH_SERVE("replica=4 ")},
+    {"two holders, the nearest", BOTH_SERVE("replica=5 ")},
     {"two holders, in turn, local_reduce", TWO_HOLDERS("replica=2 local_reduce=1 "),
      .tokens = {{11, 0, 0, 22}, {0, 0, 21, 22}}, .results = {{11, ANY, ANY, 88}, {ANY, ANY, 42, 22}},
      .output = {{11, 0, 0, 0}, {42, 88, 0, 22}}, .sent = {{1, 0}, {1, 2}}},

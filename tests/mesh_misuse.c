@@ -87,19 +87,12 @@ static sy_status reserve_some(struct attempt *s)
     return sy_comm_reserve(s->ctx, s->comm, 100000);
 }
 
-static sy_status alloc_without_a_place(struct attempt *s)
+/* Without a place, or without a context. */
+static sy_status alloc_without(struct attempt *s)
 {
     void *data = NULL;
-    const sy_status st = sy_comm_alloc(s->ctx, s->comm, 100, s->guilty ? NULL : &data);
-    if (data != NULL)
-        sy_comm_free(s->ctx, s->comm, data);
-    return st;
-}
-
-static sy_status alloc_without_a_context(struct attempt *s)
-{
-    void *data = NULL;
-    return sy_comm_alloc(s->guilty ? NULL : s->ctx, s->comm, 100, &data);
+    return sy_comm_alloc(s->guilty && s->what == 1 ? NULL : s->ctx, s->comm, 100,
+                         s->guilty && s->what == 0 ? NULL : &data);
 }
 
 static sy_status reserve_without_a_context(struct attempt *s)
@@ -326,10 +319,9 @@ static const struct misuse misuses[] = {
     {"reserve with open requests", NULL, SY_ERR_STATE,
      .says = "sy_comm_reserve: comm of device %d has 2 open requests, want none", .open = 2,
      .act = reserve_some},
-    {"alloc without a place", NULL, SY_ERR_NULL, .says = "data of device %d is NULL",
-     .act = alloc_without_a_place},
-    {"alloc without a context", NULL, SY_ERR_NULL, .says = "ctx of device %d is NULL",
-     .act = alloc_without_a_context},
+    {"alloc without a place", NULL, SY_ERR_NULL, .says = "data of device %d is NULL", .act = alloc_without},
+    {"alloc without a context", NULL, SY_ERR_NULL, .says = "ctx of device %d is NULL", .act = alloc_without,
+     .what = 1},
     {"reserve without a context", NULL, SY_ERR_NULL, .says = "ctx of device %d is NULL",
      .act = reserve_without_a_context},
     {"free of a wrong pointer", NULL, SY_ERR_STATE, .says = "data of device %d is not memory of",

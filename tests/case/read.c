@@ -3,15 +3,9 @@
  */
 #include "case.h"
 
-#include <stdio.h>
+#include "oracle/random.h"
 
-static uint64_t splitmix(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15u;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
+#include <stdio.h>
 
 struct reader reader_seed(uint64_t seed)
 {
@@ -68,7 +62,7 @@ struct stream *case_stream(struct call *c, const char *name)
 uint64_t stream_bits(struct stream *s)
 {
     if (s->in->kind != READ_BYTES || s->in->left == 0)
-        return splitmix(&s->state);
+        return rng_u64(&s->state);
     s->in->left--; /* small numbers, as the fuzzer chooses them; random ones when its bytes are used up */
     return *s->in->data++;
 }

@@ -1,5 +1,7 @@
 """The operators without a gradient whose functions in switchyard.torch follow from these: the list of both packages."""
 
+# ruff: noqa: PLC0414 -- the aliases say that a star import takes the names
+
 from .ops.dequantize_rows import dequantize_rows as dequantize_rows
 from .ops.kv_select import KvSelect as KvSelect
 from .ops.kv_select import kv_select as kv_select

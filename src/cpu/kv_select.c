@@ -10,6 +10,7 @@
  */
 #include "plan/select_math.h"
 #include "cpu/backend.h"
+#include "kernels/kernels.h"
 
 #include <math.h>
 
@@ -35,6 +36,7 @@ struct room {
 
 struct job {
     const struct syi_kv_select_plan *plan;
+    const struct syi_kernels *kernels;
     int n_tasks;
     struct room *room;       /* [task] */
     struct syi_found *found; /* [task] */
@@ -79,7 +81,7 @@ static struct room take_room(const struct syi_kv_select_plan *p, struct syi_aren
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_select_plan *p, struct syi_arena *arena)
 {
-    struct job job = {.plan = p};
+    struct job job = {.plan = p, .kernels = ctx->kernels};
     const uint64_t bytes = (uint64_t)p->batch * (uint64_t)p->n_columns * syi_float_bytes(p->scores.type);
     if (p->idle)
         return job;
@@ -189,6 +191,7 @@ static uint32_t cut_of_keys(const uint32_t *key, int64_t n, int64_t rank, uint32
 
 /* The scores of one row, or of a part of it. */
 struct scores {
+    const struct syi_kernels *kernels;
     const unsigned char *data;
     sy_type type;
     int64_t n;
@@ -216,46 +219,47 @@ static uint32_t cut_of_row(const struct scores *x, int64_t rank, uint32_t *bin, 
 /* Sets the bit of every score with a key of at least `least_key`, which is above 0; returns how many. */
 static int64_t mark(const struct scores *x, uint32_t least_key, uint64_t *bits)
 {
+    const bool wide = x->type == SY_TYPE_F32;
+    const uint32_t sign = wide ? 0x80000000u : 0x8000u, inf = wide ? 0x7f800000u : syi_select_inf16(x->type);
+    const uint32_t lowest = wide ? 0x00800000u : x->type == SY_TYPE_BF16 ? 0x0080u : 0x0400u;
+    const uint32_t key = least_key > lowest ? least_key : lowest;
+    const uint32_t low = (key ^ sign) - (key == sign),
+                   span = inf - low; /* with +0 comes -0, whose order is -1 */
+    const int64_t n_blocks = key > (inf | sign) ? 0 : x->n / 64, first = n_blocks * 64;
     int64_t count = 0;
-    for (int64_t i = 0; i < x->n; i += 64) {
+    if (wide)
+        count = (int64_t)x->kernels->mark_32(bits, x->data, (size_t)n_blocks, low, span);
+    else
+        count = (int64_t)x->kernels->mark_16(bits, x->data, (size_t)n_blocks, (uint16_t)low, (uint16_t)span);
+    for (int64_t i = first; i < x->n; i += 64) {
         uint64_t word = 0;
         for (int64_t j = i; j < least(x->n, i + 64); j++)
-            word |= (uint64_t)(syi_select_key(x->data, j, x->type) >= least_key) << (j - i);
+            word |= (uint64_t)(syi_select_key(x->data, j, x->type) >= key) << (j - i);
         bits[i / 64] = word;
         count += __builtin_popcountll(word);
     }
     return count;
 }
 
-/* A key that about `want` scores, and a few more, have or exceed: found in a sample of the row. */
-static uint32_t guess(const struct scores *x, int64_t want, int64_t times, uint32_t *sample)
+/* A key, at least 1, that about `want` scores and a few more have or exceed: found in a sample of the row. */
+static uint32_t guess(const struct room *r, const struct scores *x, int64_t want, int64_t times)
 {
     const int64_t step = x->n / (SAMPLE / RUN);
-    uint32_t noise = 0x9e3779b9u, low = UINT32_MAX, high = UINT32_MAX;
+    const size_t bytes = syi_float_bytes(x->type);
+    unsigned char *const raw = (unsigned char *)r->key_to;
+    uint32_t noise = 0x9e3779b9u;
+    int64_t larger;
     for (int i = 0; i < SAMPLE; i += RUN) {
         noise = noise * 1664525u + 1013904223u;
         const int64_t at = i / RUN * step + (int64_t)((uint64_t)noise * (uint64_t)(step - RUN + 1) >> 32);
-        for (int j = 0; j < RUN; j++) {
-            sample[i + j] = syi_select_key(x->data, at + j, x->type);
-            low = sample[i + j] < low ? sample[i + j] : low;
-        }
+        memcpy(raw + (size_t)i * bytes, x->data + (size_t)at * bytes, RUN * bytes); /* misses that overlap */
     }
+    for (int i = 0; i < SAMPLE; i++)
+        r->sample[i] = syi_select_key(raw, i, x->type);
     const double expected = (double)want * SAMPLE / (double)x->n;
     const int64_t rank = least(SAMPLE, times * (int64_t)(expected + 3 * sqrt(expected) + 2));
-    low = low > 0 ? low : 1;
-    while (low < high) { /* the largest key that `rank` of the sample have, or a little below */
-        const uint32_t middle = low + (high - low) / 2 + 1;
-        int64_t count = 0;
-        for (int i = 0; i < SAMPLE; i++)
-            count += sample[i] >= middle;
-        if (count >= rank)
-            low = middle;
-        else
-            high = middle - 1;
-        if (count == rank)
-            break;
-    }
-    return low;
+    const uint32_t key = cut_of_keys(r->sample, SAMPLE, rank, r->bin, &larger);
+    return key > 0 ? key : 1;
 }
 
 /* Places and keys of the bits that are set. Two places of a word are written whether it has them or not. */
@@ -338,10 +342,10 @@ static int64_t select_live(const struct room *r, const struct scores *x, int64_t
         return select_marked(r, x, r->bits, want, to);
     }
     const int64_t cap = 4 * want + SPARE;
-    uint32_t key = guess(x, want, 1, r->sample);
+    uint32_t key = guess(r, x, want, 1);
     int64_t n = mark(x, key, r->bits);
     if (n < want && key > 1) {
-        key = guess(x, want, 3, r->sample);
+        key = guess(r, x, want, 3);
         n = mark(x, key, r->bits);
     }
     if (n <= cap && (n >= want || key == 1))
@@ -388,7 +392,7 @@ static struct scores sort_row(const struct job *job, const struct room *r, const
         r->column[i] = r->place[i];
         memcpy(r->sorted + (size_t)i * bytes, from + (size_t)r->place[i] * bytes, bytes);
     }
-    return (struct scores){r->sorted, p->scores.type, n};
+    return (struct scores){job->kernels, r->sorted, p->scores.type, n};
 }
 
 /* The first of n sorted positions, which are in r->key, that is at least `t`. */
@@ -417,7 +421,8 @@ static int64_t select_row(const struct job *job, const struct room *r, const str
     const struct syi_kv_select_plan *p = job->plan;
     const size_t bytes = syi_float_bytes(p->scores.type);
     const bool sorts = p->position.data != NULL;
-    struct scores x = {syi_at(p->scores, b) + (size_t)row->start * bytes, p->scores.type, row->length};
+    struct scores x = {job->kernels, syi_at(p->scores, b) + (size_t)row->start * bytes, p->scores.type,
+                       row->length};
     int64_t head = row->head, tail = row->tail;
     if (sorts) {
         x = sort_row(job, r, row, b);
@@ -427,7 +432,7 @@ static int64_t select_row(const struct job *job, const struct room *r, const str
     head = least(least(head, x.n), row->most);
     tail = most(least(tail, x.n), head);
     const int64_t last = least(x.n - tail, row->most - head), want = row->most - head - last;
-    const struct scores middle = {x.data + (size_t)head * bytes, x.type, tail - head};
+    const struct scores middle = {x.kernels, x.data + (size_t)head * bytes, x.type, tail - head};
     int64_t n = head;
     if (want > 0 && middle.n > 0) {
         int64_t found = select_live(r, &middle, want, chosen + head);

@@ -164,6 +164,11 @@ struct syi_kernels {
     /* Which of the SYI_BLOCK elements of a block have an order >= threshold, the first in the lowest bit. */
     uint64_t (*reach_16)(const void *x, uint16_t threshold);
     uint64_t (*reach_32)(const void *x, uint16_t threshold);
+
+    /* Blocks of 64 floats to words, the first element in the lowest bit: which have order - low <= span, where an order is the
+       bit pattern with all bits but the sign of negative ones inverted, as a signed number; -0 is -1. Returns how many. */
+    size_t (*mark_16)(uint64_t *bits, const void *x, size_t n_blocks, uint16_t low, uint16_t span);
+    size_t (*mark_32)(uint64_t *bits, const void *x, size_t n_blocks, uint32_t low, uint32_t span);
 };
 
 /* Appends the positions of the set bits of a mask, counted from `base`, to the `found` ones. */

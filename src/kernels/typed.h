@@ -25,7 +25,8 @@
 #define SYI_SAME_ENTRIES \
     .copy_fan = copy_fan, .copy_rows = copy_rows, .nonzero_u8 = nonzero_u8, .keys = SYI_FLOATS(keys), \
     .exp_keys = exp_keys, .weigh_f32 = weigh_f32, .sum_exp = SYI_FLOATS(sum_exp), \
-    .exp_row = SYI_FLOATS(exp_row), .split = split, .weigh_e = weigh_e
+    .exp_row = SYI_FLOATS(exp_row), .split = split, .weigh_e = weigh_e, .mark_16 = mark_16, \
+    .mark_32 = mark_32
 
 #define SYI_DEFINE_SCALE(name, type) \
     static void scale_##name(void *dst, const void *src, float w, size_t n) \
@@ -78,6 +79,54 @@
     { \
         block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_32, best_32); \
     }
+
+/* 64 bytes of 0 or 1 to bits: eight bytes at a time, whose bits a product moves to the top one. */
+SYI_INLINE uint64_t syi_bits_of(const uint8_t *byte)
+{
+    uint64_t bits = 0;
+    for (int i = 0; i < SYI_BLOCK / 8; i++) {
+        uint64_t eight;
+        memcpy(&eight, byte + 8 * i, sizeof eight);
+        bits |= (eight * UINT64_C(0x0102040810204080) >> 56) << (8 * i);
+    }
+    return bits;
+}
+
+/* Comparisons that compilers vectorise, for each table's instructions. */
+static inline size_t mark_16(uint64_t *bits, const void *x, size_t n_blocks, uint16_t low, uint16_t span)
+{
+    size_t count = 0;
+    for (size_t b = 0; b < n_blocks; b++) {
+        uint16_t block[SYI_BLOCK];
+        uint8_t in[SYI_BLOCK];
+        memcpy(block, (const char *)x + b * sizeof block, sizeof block);
+        for (int i = 0; i < SYI_BLOCK; i++) {
+            const uint16_t order =
+                (uint16_t)(block[i] ^ (uint16_t)((uint16_t)((int16_t)block[i] >> 15) >> 1));
+            in[i] = (uint16_t)(order - low) <= span;
+        }
+        bits[b] = syi_bits_of(in);
+        count += (size_t)__builtin_popcountll(bits[b]);
+    }
+    return count;
+}
+
+static inline size_t mark_32(uint64_t *bits, const void *x, size_t n_blocks, uint32_t low, uint32_t span)
+{
+    size_t count = 0;
+    for (size_t b = 0; b < n_blocks; b++) {
+        uint32_t block[SYI_BLOCK];
+        uint8_t in[SYI_BLOCK];
+        memcpy(block, (const char *)x + b * sizeof block, sizeof block);
+        for (int i = 0; i < SYI_BLOCK; i++) {
+            const uint32_t order = block[i] ^ ((uint32_t)((int32_t)block[i] >> 31) >> 1);
+            in[i] = order - low <= span;
+        }
+        bits[b] = syi_bits_of(in);
+        count += (size_t)__builtin_popcountll(bits[b]);
+    }
+    return count;
+}
 
 SYI_INLINE size_t syi_float_size(const enum syi_float type)
 {

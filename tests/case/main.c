@@ -1,7 +1,7 @@
 /*
  * The program of the cases.
  *     cases [OP]...            every test of these operators, or of all (TAP)
- *     cases --seed S OP        one random call: what a failed test names
+ *     cases --seed S [--calls N] OP    one random call, what a failed test names; or N from it on
  *     cases --line TEXT OP     the call of a line
  *     cases --bits [OP]...     one hash for each operator, over results of fixed calls: the same for every build
  *     cases --record FILE [--seed S] [--first I] [--calls N] [OP]...    random wrong calls and their answers: fuzz.c
@@ -191,11 +191,13 @@ static struct {
     int64_t first, calls;
     const struct op_case *op[64];
     int n;
-} options = {.what = "", .calls = 2000};
+} options = {.what = ""};
 
 static int run_seed(const struct op_case *op)
 {
     check_seed(op, options.seed);
+    for (int64_t i = 1; i < options.calls; i++)
+        check_seed(op, options.seed + (uint64_t)i);
     return 0;
 }
 
@@ -220,7 +222,8 @@ static int run_one(int (*run)(const struct op_case *op))
 static int run_record(const struct op_case *op)
 {
     (void)op;
-    record_calls(options.op, options.n, options.file, options.seed, options.first, options.calls);
+    record_calls(options.op, options.n, options.file, options.seed, options.first,
+                 options.calls > 0 ? options.calls : 2000);
     return 0;
 }
 

@@ -104,8 +104,17 @@ void syi_clear_fault(sy_ctx *ctx, const char *op);
 
 /* ---- Element types ---- */
 
-/* The types operators tell apart; everything else is SY_TYPE_OTHER. */
-sy_type syi_type_of(DLDataType type);
+/* The types operators tell apart, by type code and bytes; everything else is SY_TYPE_OTHER. A call needs the type of each
+   tensor several times, so nothing is searched. */
+enum { SYI_TYPE_CODES = 15 };
+extern const uint8_t syi_type_table[SYI_TYPE_CODES][9];
+
+static inline sy_type syi_type_of(DLDataType type)
+{
+    if (type.lanes != 1 || type.code >= SYI_TYPE_CODES || type.bits > 64 || type.bits % 8 != 0)
+        return SY_TYPE_OTHER;
+    return (sy_type)syi_type_table[type.code][type.bits / 8];
+}
 void syi_describe_type(DLDataType type, char *text, size_t text_bytes);
 
 /* Bytes of one element, 0 when it is not a whole number of bytes. */

@@ -25,9 +25,7 @@ static const char *const names[SY_N_TYPES] = {
     [SY_TYPE_OTHER] = "another type",
 };
 
-/* By type code and bytes. A call needs the type of each tensor several times, so nothing is searched. */
-enum { N_CODES = 15 };
-static const uint8_t type_table[N_CODES][9] = {
+const uint8_t syi_type_table[SYI_TYPE_CODES][9] = {
     [0] = {[1] = SY_TYPE_I8, [2] = SY_TYPE_I16, [4] = SY_TYPE_I32, [8] = SY_TYPE_I64},
     [1] = {[1] = SY_TYPE_U8, [2] = SY_TYPE_U16, [4] = SY_TYPE_U32, [8] = SY_TYPE_U64},
     [2] = {[2] = SY_TYPE_F16, [4] = SY_TYPE_F32, [8] = SY_TYPE_F64},
@@ -38,13 +36,6 @@ static const uint8_t type_table[N_CODES][9] = {
     [14] = {[1] = SY_TYPE_F8_E8M0},
 };
 
-sy_type syi_type_of(DLDataType type)
-{
-    if (type.lanes != 1 || type.code >= N_CODES || type.bits > 64 || type.bits % 8 != 0)
-        return SY_TYPE_OTHER;
-    return (sy_type)type_table[type.code][type.bits / 8];
-}
-
 sy_type sy_type_of(DLDataType type)
 {
     return syi_type_of(type);
@@ -52,9 +43,9 @@ sy_type sy_type_of(DLDataType type)
 
 DLDataType sy_dtype(sy_type type)
 {
-    for (int code = 0; code < N_CODES; code++)
+    for (int code = 0; code < SYI_TYPE_CODES; code++)
         for (int bytes = 1; bytes <= 8; bytes++)
-            if (type_table[code][bytes] == type && type != SY_TYPE_OTHER)
+            if (syi_type_table[code][bytes] == type && type != SY_TYPE_OTHER)
                 return (DLDataType){(uint8_t)code, (uint8_t)(8 * bytes), 1};
     return (DLDataType){255, 0, 1};
 }

@@ -33,7 +33,7 @@ static void copy_positions(void *data, int task)
     struct syi_kv_mover *mover = &job->mover[task];
     struct syi_kv_walk walk;
 
-    syi_kv_walk_begin(&walk, pages, job->n_tasks, task);
+    syi_kv_walk_begin(&walk, job->kernels, pages, job->n_tasks, task);
     syi_kv_move_begin(mover, job->kernels, &job->plan->planes, SYI_KV_FROM_CACHE, pages->pad != SY_PAD_SKIP,
                       walk.flat);
     while (walk.flat < walk.end) {

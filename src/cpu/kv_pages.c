@@ -54,80 +54,69 @@ static bool translate_share(const struct syi_kv_pages *p, const struct syi_kv_se
     return good;
 }
 
-/* Only whether all are tokens, so that the loop can be vectorised. */
-static inline bool load_as(const unsigned char *index, int64_t j, int64_t n, uint64_t limit, int64_t *t,
-                           sy_type type)
+/* The numbers of table rows from that of sequence s on, for the kernel; false where 32 bits do not hold them. */
+static bool can_find(const struct syi_kv_pages *p, const struct syi_kv_sequence *s, int64_t rows,
+                     struct syi_slot_table *table)
 {
-    uint64_t outside = 0;
+    const int64_t most = INT64_C(1) << 31, size = p->pool.block_size;
+    const int64_t stride = rows > 1 ? p->table.entries.stride : s->columns * 4;
+    int64_t entries;
+    if (p->table.type != SY_TYPE_I32 || size > most / 2 || p->pool.n_rows < 1 || rows < 1 || s->length < 1 ||
+        stride < 4 || stride % 4 != 0 || !syi_mul(rows, stride / 4, &entries) || entries >= most)
+        return false;
+    /* Of tokens of 31 bits, exactly: 2^shift / size, rounded up, has 32 bits. */
+    const int shift = 31 + (size > 1 ? 64 - __builtin_clzll((uint64_t)size - 1) : 0);
+    const uint64_t magic = size > 1 ? p->pool.block_magic >> (64 - shift) : UINT64_C(1) << 31;
+    const int64_t n_blocks = p->pool.n_rows <= most ? p->pool.n_blocks : most / size;
+    *table = (struct syi_slot_table){.block = s->table,
+                                     .rows = (uint32_t)rows,
+                                     .columns = (uint32_t)(stride / 4),
+                                     .length = (uint32_t)(s->length < most ? s->length : most),
+                                     .n_blocks = (uint32_t)n_blocks,
+                                     .n_slots = (uint32_t)(p->pool.n_rows < most ? p->pool.n_rows : most),
+                                     .size = (uint32_t)size,
+                                     .magic = (uint32_t)magic + 1,
+                                     .shift = shift};
+    return true;
+}
+
+/* As words, where all are; else NULL. */
+static const void *narrowed(int32_t *to, const unsigned char *index, int64_t n, sy_type type)
+{
+    int64_t lost = 0;
+    if (type == SY_TYPE_I32)
+        return index;
     for (int64_t i = 0; i < n; i++) {
-        t[i] = syi_load_index(index, j + i, type);
-        outside |= (uint64_t)t[i] >= limit;
+        const int64_t x = syi_load_i64(index, i);
+        to[i] = (int32_t)x;
+        lost |= x;
     }
-    return outside == 0;
+    return lost >= 0 && lost <= INT32_MAX ? to : NULL;
 }
 
-bool syi_kv_load(const unsigned char *index, sy_type type, int64_t j, int64_t n, uint64_t limit, int64_t *t)
+bool syi_kv_find_slots(const struct syi_kernels *kernels, const struct syi_kv_pages *p,
+                       const struct syi_kv_find *find)
 {
-    return type == SY_TYPE_I32 ? load_as(index, j, n, limit, t, SY_TYPE_I32)
-                               : load_as(index, j, n, limit, t, SY_TYPE_I64);
-}
-
-enum { STEP = 8, AHEAD = 64 }; /* tokens between prefetches of table entries, and how far ahead */
-
-/* The pool and the table of a look-up as values, which no store can change. */
-struct look_up {
-    struct syi_kv_pool pool;
-    const unsigned char *first;
-    int64_t stride;
-    sy_type type;
-    bool shifts; /* the block size is a power of two */
-};
-
-static inline int64_t column_at(const struct look_up *l, int64_t t)
-{
-    return l->shifts ? t >> l->pool.block_shift : syi_kv_block(&l->pool, t);
-}
-
-/* The slot of token t of a table row. */
-static inline bool look_up_one(const struct look_up *l, int64_t r, int64_t t, int64_t *slot)
-{
-    const int64_t column = column_at(l, t), size = l->pool.block_size;
-    const uint64_t entry = (uint64_t)syi_load_index(l->first + r * l->stride, column, l->type);
-    const uint64_t begin = l->shifts ? entry << l->pool.block_shift : entry * (uint64_t)size;
-    const uint64_t at = begin + (uint64_t)(t - column * size);
-    *slot = (int64_t)at;
-    return (entry < (uint64_t)l->pool.n_blocks) & (at < (uint64_t)l->pool.n_rows);
-}
-
-/* With the type, the shift and whether there is an r as constants, or not. */
-static inline bool look_up_all(struct look_up l, const int64_t *r, int64_t n, int64_t *slot)
-{
-    bool good = true;
-    int64_t i = 0;
-    for (; i + STEP <= n; i += STEP) {
-        const int64_t later = i + AHEAD < n ? i + AHEAD : i;
-        if (r != NULL) /* the table row of a sequence ahead */
-            __builtin_prefetch(l.first + r[later] * l.stride +
-                               column_at(&l, slot[later]) * (l.type == SY_TYPE_I32 ? 4 : 8));
-        for (int64_t j = i; j < i + STEP; j++)
-            good &= look_up_one(&l, r != NULL ? r[j] : 0, slot[j], &slot[j]);
+    struct syi_slot_table table;
+    int32_t token[SYI_KV_FIND], row[SYI_KV_FIND], slot[SYI_KV_FIND];
+    if (!can_find(p, &find->first, find->rows, &table))
+        return false;
+    const size_t token_bytes = p->index_type == SY_TYPE_I32 ? 4 : 8,
+                 row_bytes = find->row_type == SY_TYPE_I32 ? 4 : 8;
+    const bool wide = token_bytes == 8 || (find->row != NULL && row_bytes == 8) || find->type == SY_TYPE_I64;
+    for (int64_t at = 0, n; at < find->n; at += n) {
+        n = wide && find->n - at > SYI_KV_FIND ? SYI_KV_FIND : find->n - at;
+        const void *const tokens = narrowed(token, find->token + (size_t)at * token_bytes, n, p->index_type);
+        const void *const rows =
+            find->row != NULL ? narrowed(row, find->row + (size_t)at * row_bytes, n, find->row_type) : NULL;
+        if (tokens == NULL || (rows == NULL && find->row != NULL) ||
+            !kernels->find_slots(find->type == SY_TYPE_I32 ? find->slot + at * 4 : (unsigned char *)slot,
+                                 tokens, rows, &table, (size_t)n))
+            return false;
+        for (int64_t i = 0; i < n && find->type == SY_TYPE_I64; i++)
+            syi_store_i64(find->slot, at + i, slot[i]);
     }
-    for (; i < n; i++)
-        good &= look_up_one(&l, r != NULL ? r[i] : 0, slot[i], &slot[i]);
-    return good;
-}
-
-bool syi_kv_look_up(const struct syi_kv_pages *p, const struct syi_kv_entries *table, const int64_t *r,
-                    int64_t n, int64_t *slot)
-{
-    struct look_up l = {p->pool, table->first, table->stride, p->table.type, false};
-    if (p->table.type != SY_TYPE_I32)
-        return look_up_all(l, r, n, slot);
-    l.type = SY_TYPE_I32;
-    if (p->pool.block_shift < 0)
-        return r != NULL ? look_up_all(l, r, n, slot) : look_up_all(l, NULL, n, slot);
-    l.shifts = true;
-    return r != NULL ? look_up_all(l, r, n, slot) : look_up_all(l, NULL, n, slot);
+    return true;
 }
 
 void syi_kv_store(unsigned char *to, sy_type type, int64_t n, const int64_t *slot)
@@ -172,20 +161,24 @@ static bool translate_mixed(const struct syi_kv_pages *p, const struct syi_kv_se
  * Phase 1: the slots of positions [j, j + n) of a sequence, -1 for padding. False when one of the positions is a fault;
  * fault_at returns which.
  */
-static bool translate(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t j, int64_t n,
-                      int64_t *slot)
+static bool translate(const struct syi_kernels *kernels, const struct syi_kv_pages *p,
+                      const struct syi_kv_sequence *seq, int64_t j, int64_t n, int64_t *slot)
 {
     if (p->share.world > 1)
         return translate_share(p, seq, j, n, slot);
     const int64_t seen = seq->columns * p->pool.block_size, rest = seq->live - j;
     const uint64_t reach = (uint64_t)(seq->length < seen ? seq->length : seen);
     const int64_t live = rest < n ? rest > 0 ? rest : 0 : n;
-    const struct syi_kv_entries table = {seq->table, 0};
+    struct syi_kv_find find = {.first = *seq,
+                               .rows = 1,
+                               .token = seq->indices + j * (p->index_type == SY_TYPE_I32 ? 4 : 8),
+                               .n = live,
+                               .slot = (unsigned char *)slot,
+                               .type = SY_TYPE_I64};
+    find.first.length = (int64_t)reach;
     for (int64_t i = live; i < n; i++)
         slot[i] = -1;
-    return (syi_kv_load(seq->indices, p->index_type, j, live, reach, slot) &&
-            syi_kv_look_up(p, &table, NULL, live, slot)) ||
-           translate_mixed(p, seq, j, live, reach, slot);
+    return syi_kv_find_slots(kernels, p, &find) || translate_mixed(p, seq, j, live, reach, slot);
 }
 
 struct syi_found syi_kv_fault_of(const struct syi_kv_pages *p, const struct syi_kv_sequence *seq, int64_t t)
@@ -207,8 +200,10 @@ static struct syi_found fault_at(const struct syi_kv_pages *p, const struct syi_
     return found;
 }
 
-void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int n_tasks, int task)
+void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kernels *kernels,
+                       const struct syi_kv_pages *pages, int n_tasks, int task)
 {
+    w->kernels = kernels;
     const int64_t n = pages->batch * pages->k;
     w->flat = syi_part(n, n_tasks, task);
     w->end = syi_part(n, n_tasks, task + 1);
@@ -230,10 +225,11 @@ bool syi_kv_walk_on(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int
     syi_kv_walk_next(w, pages, capacity);
     w->sequence = syi_kv_sequence_at(pages, w->b);
     w->sequence.indices = syi_row_at(pages->indices, w->b);
-    return translate(pages, &w->sequence, w->j, w->n, slot);
+    return translate(w->kernels, pages, &w->sequence, w->j, w->n, slot);
 }
 
 struct job {
+    const struct syi_kernels *kernels;
     const struct syi_kv_pages *pages;
     int n_tasks;
     struct syi_found *found; /* [task] the first */
@@ -249,7 +245,7 @@ static void check_positions(void *data, int task)
     int64_t slot[SYI_KV_CHUNK];
 
     found->bad = SYI_GOOD;
-    syi_kv_walk_begin(&walk, p, job->n_tasks, task);
+    syi_kv_walk_begin(&walk, job->kernels, p, job->n_tasks, task);
     for (const int64_t first = walk.flat; walk.flat < walk.end;) {
         if (!syi_kv_walk_on(&walk, p, slot, SYI_KV_CHUNK)) {
             for (int64_t j = walk.j; j < walk.j + walk.n && found->bad == SYI_GOOD; j++)
@@ -266,7 +262,7 @@ static void check_positions(void *data, int task)
 sy_status syi_kv_validate(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, struct syi_found *found,
                           const struct syi_kv_kept *kept)
 {
-    struct job job = {pages, n_tasks, found, kept};
+    struct job job = {ctx->kernels, pages, n_tasks, found, kept};
     SYI_TRY(syi_report(ctx, syi_kv_validate_sequences(pages)));
     syi_parallel(ctx, n_tasks, check_positions, &job);
     return syi_report(ctx, syi_first_bad(found, n_tasks));

@@ -62,26 +62,32 @@ static inline unsigned char *syi_kv_kept_at(const struct syi_kv_kept *kept, int 
 sy_status syi_kv_validate(sy_ctx *ctx, const struct syi_kv_pages *pages, int n_tasks, struct syi_found *found,
                           const struct syi_kv_kept *kept);
 
-/* The steps of a translation, safe for any data: n indices widened to t, and whether all are below the limit;
-   then the tokens in `slot` to slots, and whether all exist. Token i looks into row r[i] of the table, or the first. */
-struct syi_kv_entries {
-    const unsigned char *first;
-    int64_t stride; /* bytes */
+/* The slots of n tokens by the kernel. False when one of them is padding or a fault, or 32 bits do not hold the numbers. */
+enum { SYI_KV_FIND = 128 };
+struct syi_kv_find {
+    struct syi_kv_sequence first; /* a list, or the first of so many rows of a table */
+    int64_t rows;
+    const unsigned char *token, *row; /* row NULL: all tokens are of the first */
+    sy_type row_type;
+    int64_t n;
+    unsigned char *slot;
+    sy_type type; /* of slots */
 };
-bool syi_kv_load(const unsigned char *index, sy_type type, int64_t j, int64_t n, uint64_t limit, int64_t *t);
-bool syi_kv_look_up(const struct syi_kv_pages *pages, const struct syi_kv_entries *table, const int64_t *r,
-                    int64_t n, int64_t *slot);
+bool syi_kv_find_slots(const struct syi_kernels *kernels, const struct syi_kv_pages *pages,
+                       const struct syi_kv_find *find);
 
 void syi_kv_store(unsigned char *to, sy_type type, int64_t n, const int64_t *slot);
 
 /* Walks the positions of a task, a chunk of one sequence at a time. */
 struct syi_kv_walk {
+    const struct syi_kernels *kernels;
     int64_t flat, end; /* positions from `flat` on are not translated yet */
     int64_t b, j, n;   /* the chunk: n positions from j on of row b, the last before `flat` */
     struct syi_kv_sequence sequence;
 };
 
-void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int n_tasks, int task);
+void syi_kv_walk_begin(struct syi_kv_walk *w, const struct syi_kernels *kernels,
+                       const struct syi_kv_pages *pages, int n_tasks, int task);
 
 /* The next chunk, without translating it. */
 void syi_kv_walk_next(struct syi_kv_walk *w, const struct syi_kv_pages *pages, int64_t capacity);

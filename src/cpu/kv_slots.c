@@ -9,6 +9,7 @@ enum { CHUNK = 512 }; /* tokens translated at a time */
 
 struct job {
     const struct syi_kv_slots_plan *plan;
+    const struct syi_kernels *kernels;
     int n_tasks;
     struct syi_found *found; /* [task] the first */
     struct syi_kv_kept kept;
@@ -22,7 +23,7 @@ static int64_t n_tokens(const struct syi_kv_slots_plan *p)
 static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_slots_plan *p, struct syi_arena *arena)
 {
     const uint64_t bytes = (uint64_t)n_tokens(p) * 3 * sizeof(int64_t);
-    struct job job = {.plan = p, .n_tasks = syi_tasks(ctx, n_tokens(p), bytes)};
+    struct job job = {.plan = p, .kernels = ctx->kernels, .n_tasks = syi_tasks(ctx, n_tokens(p), bytes)};
     job.found = syi_take(arena, (size_t)job.n_tasks * sizeof *job.found);
     job.kept = syi_kv_take_kept(arena, n_tokens(p), job.n_tasks, p->slots.type);
     return job;
@@ -86,20 +87,27 @@ static bool translate_mixed(const struct syi_kv_slots_plan *p, const struct chun
     return good;
 }
 
-/* The slots of a chunk. False when one of the tokens is a fault. */
-static bool translate(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t *slot)
+/* The slots of a chunk, in the type of the output. False when one of the tokens is a fault. */
+static bool translate(const struct job *job, const struct chunk *c, unsigned char *to)
 {
+    const struct syi_kv_slots_plan *p = job->plan;
     const struct syi_kv_pages *pages = &p->pages;
     const struct syi_kv_sequence first = syi_kv_row_at(pages, 0);
-    const struct syi_kv_entries table = {first.table, pages->table.entries.stride};
-    int64_t r[CHUNK];
-    const bool usual =
-        !syi_kv_lists(&pages->table) &&
-        syi_kv_load(c->position, pages->index_type, c->j, c->n, (uint64_t)first.length, slot) &&
-        (c->batch == NULL ||
-         syi_kv_load(c->batch, p->batch.type, c->j, c->n, (uint64_t)pages->table.rows, r));
-    return (usual && syi_kv_look_up(pages, &table, c->batch != NULL ? r : NULL, c->n, slot)) ||
-           translate_mixed(p, c, slot);
+    int64_t slot[CHUNK];
+    const struct syi_kv_find find = {
+        .first = first,
+        .rows = pages->table.rows,
+        .token = c->position + c->j * (pages->index_type == SY_TYPE_I32 ? 4 : 8),
+        .row = c->batch != NULL ? c->batch + c->j * (p->batch.type == SY_TYPE_I32 ? 4 : 8) : NULL,
+        .row_type = p->batch.type,
+        .n = c->n,
+        .slot = to,
+        .type = p->slots.type};
+    if (!syi_kv_lists(&pages->table) && syi_kv_find_slots(job->kernels, pages, &find))
+        return true;
+    const bool good = translate_mixed(p, c, slot);
+    syi_kv_store(to, p->slots.type, c->n, slot);
+    return good;
 }
 
 static struct syi_found fault_at(const struct syi_kv_slots_plan *p, const struct chunk *c, int64_t i)
@@ -117,6 +125,12 @@ static struct syi_found fault_at(const struct syi_kv_slots_plan *p, const struct
     return found;
 }
 
+static void find_fault(const struct syi_kv_slots_plan *p, const struct chunk *c, struct syi_found *found)
+{
+    for (int64_t i = 0; i < c->n && found->bad == SYI_GOOD; i++)
+        *found = fault_at(p, c, i);
+}
+
 static void check_tokens(void *data, int task)
 {
     const struct job *job = data;
@@ -124,16 +138,13 @@ static void check_tokens(void *data, int task)
     const int64_t end = syi_part(n_tokens(p), job->n_tasks, task + 1);
     struct syi_found *found = &job->found[task];
     const int64_t first = syi_part(n_tokens(p), job->n_tasks, task);
-    int64_t slot[CHUNK];
+    unsigned char own[CHUNK * sizeof(int64_t)];
     found->bad = SYI_GOOD;
     for (int64_t at = first; at < end && found->bad == SYI_GOOD;) {
         const struct chunk chunk = chunk_at(p, at, end);
         unsigned char *kept = syi_kv_kept_at(&job->kept, task, at - first, chunk.n);
-        if (!translate(p, &chunk, slot))
-            for (int64_t i = 0; i < chunk.n && found->bad == SYI_GOOD; i++)
-                *found = fault_at(p, &chunk, i);
-        else if (kept != NULL)
-            syi_kv_store(kept, p->slots.type, chunk.n, slot);
+        if (!translate(job, &chunk, kept != NULL ? kept : own))
+            find_fault(p, &chunk, found);
         at += chunk.n;
     }
 }
@@ -145,29 +156,43 @@ static void write_slots(void *data, int task)
     const int64_t end = syi_part(n_tokens(p), job->n_tasks, task + 1);
     const int64_t first = syi_part(n_tokens(p), job->n_tasks, task);
     const size_t width = p->slots.type == SY_TYPE_I32 ? 4 : 8;
-    int64_t slot[CHUNK];
     for (int64_t at = first; at < end;) {
         const struct chunk chunk = chunk_at(p, at, end);
         const unsigned char *kept = syi_kv_kept_at(&job->kept, task, at - first, chunk.n);
         unsigned char *to = chunk.slots + (size_t)chunk.j * width;
-        if (kept != NULL) {
+        if (kept != NULL)
             memcpy(to, kept, (size_t)chunk.n * width);
-        } else {
-            translate(p, &chunk, slot);
-            syi_kv_store(to, p->slots.type, chunk.n, slot);
-        }
+        else
+            translate(job, &chunk, to);
         at += chunk.n;
     }
+}
+
+/* All tokens of a small call, without scratch memory: slots are written once they are known to be good. */
+static sy_status run_small(sy_ctx *ctx, const struct job *job, const struct chunk *all)
+{
+    const struct syi_kv_slots_plan *p = job->plan;
+    unsigned char slots[CHUNK * sizeof(int64_t)];
+    struct syi_found found = syi_good();
+    if (!translate(job, all, slots))
+        find_fault(p, all, &found);
+    if (found.bad == SYI_GOOD)
+        memcpy(all->slots, slots, (size_t)all->n * (p->slots.type == SY_TYPE_I32 ? 4 : 8));
+    return syi_report(ctx, found);
 }
 
 sy_status syi_cpu_kv_slots(sy_ctx *ctx, const union syi_plan *plan, void *workspace)
 {
     const struct syi_kv_slots_plan *p = &plan->kv_slots;
     struct syi_arena arena = {workspace, 0};
-    struct job job = lay_out(ctx, p, &arena);
+    struct job job = {.plan = p, .kernels = ctx->kernels};
     if (n_tokens(p) == 0)
         return SY_OK;
     SYI_TRY(syi_report(ctx, syi_kv_validate_lists(&p->pages)));
+    const struct chunk all = chunk_at(p, 0, n_tokens(p));
+    if (all.n == n_tokens(p))
+        return run_small(ctx, &job, &all);
+    job = lay_out(ctx, p, &arena);
     syi_parallel(ctx, job.n_tasks, check_tokens, &job);
     SYI_TRY(syi_report(ctx, syi_first_bad(job.found, job.n_tasks)));
     syi_parallel(ctx, job.n_tasks, write_slots, &job);

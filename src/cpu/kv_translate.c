@@ -7,6 +7,7 @@
 
 struct job {
     const struct syi_kv_translate_plan *plan;
+    const struct syi_kernels *kernels;
     int n_tasks;
     struct syi_found *found; /* [task] */
     struct syi_kv_kept kept;
@@ -16,7 +17,8 @@ struct job {
 static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_translate_plan *p, struct syi_arena *arena)
 {
     const int64_t n = p->pages.batch * p->pages.k;
-    struct job job = {.plan = p, .n_tasks = syi_tasks(ctx, n, (uint64_t)n * sizeof(int64_t))};
+    struct job job = {
+        .plan = p, .kernels = ctx->kernels, .n_tasks = syi_tasks(ctx, n, (uint64_t)n * sizeof(int64_t))};
     job.found = syi_take(arena, (size_t)job.n_tasks * sizeof *job.found);
     job.kept = syi_kv_take_kept(arena, n, job.n_tasks, p->slots.type);
     return job;
@@ -31,7 +33,7 @@ static void write_slots(void *data, int task)
     struct syi_kv_walk walk;
     int64_t slot[SYI_KV_CHUNK];
     const size_t width = p->slots.type == SY_TYPE_I32 ? 4 : 8;
-    syi_kv_walk_begin(&walk, &p->pages, job->n_tasks, task);
+    syi_kv_walk_begin(&walk, job->kernels, &p->pages, job->n_tasks, task);
     for (const int64_t first = walk.flat; walk.flat < walk.end;) {
         struct syi_kv_walk next = walk;
         syi_kv_walk_next(&next, &p->pages, SYI_KV_CHUNK);

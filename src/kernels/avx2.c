@@ -196,6 +196,43 @@ static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
     return found;
 }
 
+/* `good` where words are below a limit of 1 to 2^31, as numbers without a sign. */
+static __m256i and_below(__m256i good, __m256i v, uint32_t limit)
+{
+    return _mm256_and_si256(good, _mm256_cmpeq_epi32(_mm256_min_epu32(v, words(limit - 1)), v));
+}
+
+static bool find_slots(void *slot, const void *token, const void *row, const struct syi_slot_table *table,
+                       size_t n)
+{
+    const struct syi_slot_table l = *table;
+    const char *const tokens = token, *const rows = row;
+    const __m128i shift = _mm_cvtsi32_si128(l.shift);
+    const __m256i magic = words(l.magic);
+    __m256i all = words(~0u);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        const __m256i t = load_words(tokens + i * 4);
+        const __m256i even = _mm256_srl_epi64(_mm256_mul_epu32(t, magic), shift),
+                      odd = _mm256_srl_epi64(_mm256_mul_epu32(_mm256_srli_epi64(t, 32), magic), shift),
+                      column = _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xaa);
+        __m256i good = and_below(words(~0u), t, l.length), at = column;
+        if (row != NULL) {
+            const __m256i r = load_words(rows + i * 4);
+            good = and_below(good, r, l.rows);
+            at = _mm256_add_epi32(column, _mm256_mullo_epi32(r, words(l.columns)));
+        }
+        const __m256i block = _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), l.block, at, good, 4);
+        const __m256i s =
+            _mm256_add_epi32(t, _mm256_mullo_epi32(_mm256_sub_epi32(block, column), words(l.size)));
+        all = _mm256_and_si256(all, and_below(and_below(good, block, l.n_blocks), s, l.n_slots));
+        _mm256_storeu_si256((void *)((char *)slot + i * 4), s);
+    }
+    const char *const rest = row != NULL ? rows + i * 4 : NULL;
+    return syi_kernels_scalar.find_slots((char *)slot + i * 4, tokens + i * 4, rest, table, n - i) &&
+           _mm256_movemask_epi8(all) == -1;
+}
+
 /* ---- Keys ---- */
 
 struct key_lanes {

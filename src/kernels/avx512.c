@@ -191,6 +191,36 @@ static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
     return syi_push_bits(pos, found, _mm512_test_epi8_mask(v, v), i);
 }
 
+static bool find_slots(void *slot, const void *token, const void *row, const struct syi_slot_table *table,
+                       size_t n)
+{
+    const struct syi_slot_table l = *table;
+    const __m128i shift = _mm_cvtsi32_si128(l.shift);
+    const __m512i magic = words(l.magic);
+    __mmask16 missed = 0;
+    for (size_t i = 0; i < n; i += 16) {
+        const __mmask16 live = first_16(n - i);
+        const __m512i t = _mm512_maskz_loadu_epi32(live, (const char *)token + i * 4);
+        const __m512i even = _mm512_srl_epi64(_mm512_mul_epu32(t, magic), shift),
+                      odd = _mm512_srl_epi64(_mm512_mul_epu32(_mm512_srli_epi64(t, 32), magic), shift),
+                      column = _mm512_mask_blend_epi32(0xaaaa, even, _mm512_slli_epi64(odd, 32));
+        __mmask16 good = _mm512_mask_cmplt_epu32_mask(live, t, words(l.length));
+        __m512i at = column;
+        if (row != NULL) {
+            const __m512i r = _mm512_maskz_loadu_epi32(live, (const char *)row + i * 4);
+            good = _mm512_mask_cmplt_epu32_mask(good, r, words(l.rows));
+            at = _mm512_add_epi32(column, _mm512_mullo_epi32(r, words(l.columns)));
+        }
+        const __m512i block = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), good, at, l.block, 4);
+        const __m512i s =
+            _mm512_add_epi32(t, _mm512_mullo_epi32(_mm512_sub_epi32(block, column), words(l.size)));
+        good = _mm512_mask_cmplt_epu32_mask(good, block, words(l.n_blocks));
+        missed |= live ^ _mm512_mask_cmplt_epu32_mask(good, s, words(l.n_slots));
+        _mm512_mask_storeu_epi32((char *)slot + i * 4, live, s);
+    }
+    return missed == 0;
+}
+
 /* ---- Keys ---- */
 
 struct key_lanes {

@@ -74,6 +74,15 @@ struct syi_packers {
     syi_unpack_fp4_fn *from_fp4[SYI_N_FLOATS];
 };
 
+/* Block tables of sequences, [rows][columns], and what tokens, blocks and slots are below. */
+struct syi_slot_table {
+    const void *block;
+    uint32_t rows, columns;             /* at least 1; fewer than 2^31 entries */
+    uint32_t length, n_blocks, n_slots; /* 1 to 2^31 */
+    uint32_t size, magic;               /* tokens of a block; token t is in block t * magic >> shift */
+    int shift;
+};
+
 /* Entries that there are for each type of number, by enum syi_float. */
 typedef void syi_scale_fn(void *dst, const void *src, float w, size_t n);
 typedef void syi_sum_rows_fn(void *dst, const void *const *rows, const float *w, size_t n_rows, size_t n);
@@ -121,6 +130,11 @@ struct syi_kernels {
 
     /* Positions of the non-zero bytes, ascending; returns how many. pos has space for n. */
     size_t (*nonzero_u8)(int32_t *pos, const void *bytes, size_t n);
+
+    /* Of i32: slot[i] = block[row[i]][token[i] / size] * size + token[i] % size; row NULL: all 0. False when a row, token, block
+       or slot is not below its limit: then slots are any, and nothing outside the table was read. */
+    bool (*find_slots)(void *slot, const void *token, const void *row, const struct syi_slot_table *table,
+                       size_t n);
 
     /* Keys of a row of logits; adds to the statistics. */
     syi_keys_fn *keys[SYI_N_FLOATS];

@@ -167,6 +167,13 @@ static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
     return syi_push_bits(pos, found, nonzero_64(rest), i);
 }
 
+/* There is no gather. */
+static bool find_slots(void *slot, const void *token, const void *row, const struct syi_slot_table *table,
+                       size_t n)
+{
+    return syi_kernels_scalar.find_slots(slot, token, row, table, n);
+}
+
 /* ---- Keys ---- */
 
 static float32x4_t constant(uint32_t bits)

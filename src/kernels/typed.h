@@ -23,8 +23,8 @@
 
 /* Entries of one name in every table. */
 #define SYI_SAME_ENTRIES \
-    .copy_fan = copy_fan, .copy_rows = copy_rows, .nonzero_u8 = nonzero_u8, .keys = SYI_FLOATS(keys), \
-    .exp_keys = exp_keys, .weigh_f32 = weigh_f32, .sum_exp = SYI_FLOATS(sum_exp), \
+    .copy_fan = copy_fan, .copy_rows = copy_rows, .nonzero_u8 = nonzero_u8, .find_slots = find_slots, \
+    .keys = SYI_FLOATS(keys), .exp_keys = exp_keys, .weigh_f32 = weigh_f32, .sum_exp = SYI_FLOATS(sum_exp), \
     .exp_row = SYI_FLOATS(exp_row), .split = split, .weigh_e = weigh_e, .mark_16 = mark_16, \
     .mark_32 = mark_32
 

@@ -5,6 +5,7 @@
 #include "plan/load.h"
 #include "ops/call.h"
 
+#include <limits.h>
 #include <stdio.h>
 
 /* ---- Text of shapes and types ---- */
@@ -376,16 +377,22 @@ sy_status syi_check_value(struct syi_call *call, const char *field, int64_t valu
                          "is %lld, want %lld to %lld", (long long)value, (long long)low, (long long)high);
 }
 
-/* "SOFTMAX, SIGMOID, NONE" of "softmax sigmoid none", and how many values there are, with and without a word. A word
-   may have a second spelling: "zero|0". */
-static struct text words_text(const char *words, int *n)
+/* How many values there are, with and without a word; counts no further than `most`. */
+static int count_words(const char *words, int most)
+{
+    int n = 1;
+    for (const char *c = words; *c != '\0' && n < most; c++)
+        n += *c == ' ';
+    return n;
+}
+
+/* "SOFTMAX, SIGMOID, NONE" of "softmax sigmoid none". A word may have a second spelling: "zero|0". */
+static struct text words_text(const char *words)
 {
     struct text text = {""};
     size_t used = 0;
-    *n = 1;
     for (const char *c = words; *c != '\0' && used + 2 < sizeof text.s; c++) {
         const bool starts = c == words || c[-1] == ' ';
-        *n += *c == ' ';
         if (starts && *c == '-' && (c[1] == ' ' || c[1] == '\0'))
             continue;
         if (starts && used > 0) {
@@ -404,14 +411,13 @@ static struct text words_text(const char *words, int *n)
 sy_status syi_check_word(struct syi_call *call, int i, int value)
 {
     const sy_field_info *field = &call->op->info.fields[i];
-    int n;
     if (value == 0)
         return SY_OK; /* the default is always a value */
-    const struct text names = words_text(field->words, &n);
-    if (value > 0 && value < n)
+    if (value > 0 && value < INT_MAX && count_words(field->words, value + 1) > value)
         return SY_OK;
+    const int n = count_words(field->words, INT_MAX);
     return syi_fail_with(call->ctx, SY_ERR_VALUE, SY_FAULT_BAD_OPTION, field->name, value, n,
-                         "is %d, want 0 to %d: %s", value, n - 1, names.s);
+                         "is %d, want 0 to %d: %s", value, n - 1, words_text(field->words).s);
 }
 
 sy_status syi_check_enum(struct syi_call *call, const char *field, int value)
@@ -640,9 +646,22 @@ unsigned char *syi_data(const struct syi_call *call, int i)
     return (unsigned char *)((uintptr_t)t->data + (uintptr_t)t->byte_offset);
 }
 
+/* Of a compact call, whose tensors all have elements and no strides. */
+static inline struct syi_rows compact_rows(const struct syi_call *call, int i)
+{
+    const DLTensor *t = call->tensor[i];
+    int64_t row_bytes = (int64_t)syi_elem_bytes(t->dtype);
+    for (int d = t->ndim - call->tail[i]; d < t->ndim; d++)
+        row_bytes *= t->shape[d];
+    const int64_t stride = call->span[i] > row_bytes ? row_bytes : 0; /* 0: one row */
+    return (struct syi_rows){(unsigned char *)t->data + t->byte_offset, stride};
+}
+
 struct syi_rows syi_rows_of(const struct syi_call *call, int i)
 {
     const DLTensor *t = call->tensor[i];
+    if (t != NULL && call->compact)
+        return compact_rows(call, i);
     struct syi_rows rows = {syi_data(call, i), 0};
     if (t == NULL || is_empty(t))
         return rows;
@@ -687,17 +706,6 @@ struct syi_column syi_column_of(const struct syi_call *call, int i)
     return column;
 }
 
-/* The same of a compact call, whose tensors all have elements and no strides. */
-static inline struct syi_tensor compact_tensor(const struct syi_call *call, int i)
-{
-    const DLTensor *t = call->tensor[i];
-    int64_t row_bytes = (int64_t)syi_elem_bytes(t->dtype);
-    for (int d = t->ndim - call->tail[i]; d < t->ndim; d++)
-        row_bytes *= t->shape[d];
-    const int64_t stride = call->span[i] > row_bytes ? row_bytes : 0; /* 0: one row */
-    return (struct syi_tensor){(unsigned char *)t->data + t->byte_offset, stride, syi_type_of(t->dtype)};
-}
-
 void *syi_bind_plan(struct syi_call *call, const char *extents)
 {
     const sy_op_info *info = &call->op->info;
@@ -710,7 +718,7 @@ void *syi_bind_plan(struct syi_call *call, const char *extents)
         if (call->tensor[i] != NULL && per_row)
             *column = syi_column_of(call, i);
         else if (call->tensor[i] != NULL)
-            *tensor = call->compact ? compact_tensor(call, i) : syi_tensor_of(call, i);
+            *tensor = syi_tensor_of(call, i);
         column += per_row;
         tensor += !per_row;
     }

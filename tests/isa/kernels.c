@@ -291,6 +291,64 @@ static void finds_nonzero_bytes(void **state)
         }
 }
 
+/* n tokens, of which number `odd` (n: none) breaks limit 0 to 3: of tokens, rows, blocks, slots. */
+static void expect_slots(const struct syi_kernels *k, uint64_t *rng, size_t n, size_t odd, int limit)
+{
+    enum { ROWS = 5, COLUMNS = 7, BLOCKS = 40 };
+    const uint64_t bits = rng_u64(rng);
+    const bool has_row = bits & 1 || limit == 1;
+    const int size = 1 + (int)(bits >> 8 & 255) % 70;
+    int shift = 31;
+    while (size > 1 << (shift - 31))
+        shift++;
+    int32_t entry[ROWS * COLUMNS], token[MAX_N], row[MAX_N], want[MAX_N];
+    unsigned char *const block = random_buf(rng, sizeof entry, false),
+                         *const t = random_buf(rng, n * 4, false), *const r = random_buf(rng, n * 4, false),
+                         *const slot = buf_new(n * 4, 0);
+    const struct syi_slot_table l = {.block = block,
+                                     .rows = has_row ? ROWS : 1,
+                                     .columns = COLUMNS,
+                                     .length = (uint32_t)(COLUMNS * size - size / 2),
+                                     .n_blocks = BLOCKS,
+                                     .n_slots = (uint32_t)(BLOCKS * size - (size + 1) / 2),
+                                     .size = (uint32_t)size,
+                                     .magic = (uint32_t)((UINT64_C(1) << shift) / (uint64_t)size + 1),
+                                     .shift = shift};
+    const int32_t far[] = {-1, INT32_MIN, INT32_MAX, limit == 0 ? (int32_t)l.length : ROWS};
+    for (size_t i = 0; i < COUNT_OF(entry); i++)
+        entry[i] = (int32_t)rng_below(rng, BLOCKS - 1);
+    for (size_t i = 0; i < n; i++) {
+        token[i] = i == odd && limit == 0 ? far[bits >> 20 & 3] : (int32_t)rng_below(rng, l.length);
+        row[i] = i == odd && limit == 1 ? far[bits >> 20 & 3] : has_row ? (int32_t)rng_below(rng, ROWS) : 0;
+    }
+    if (odd < n && limit > 1) {
+        entry[row[odd] * COLUMNS] = limit == 3 ? BLOCKS - 1 : far[bits >> 20 & 1];
+        token[odd] = size - 1;
+    }
+    for (size_t i = 0; i < n && odd >= n; i++)
+        want[i] = entry[row[i] * COLUMNS + token[i] / size] * size + token[i] % size;
+    memcpy(block, entry, sizeof entry);
+    memcpy(t, token, n * 4);
+    memcpy(r, row, n * 4);
+    assert_int_equal(k->find_slots(slot, t, has_row ? r : NULL, &l, n), odd >= n);
+    if (odd >= n)
+        expect_bytes(slot, want, n * 4);
+    buf_free(block);
+    buf_free(t);
+    buf_free(r);
+    buf_free(slot);
+}
+
+static void finds_slots(void **state)
+{
+    uint64_t rng = 17;
+    for (int limit = 0; limit < 4; limit++)
+        for (size_t n = 0; n < MAX_N; n++)
+            for (int round = 0; round < 8; round++)
+                expect_slots(table(state), &rng, n,
+                             round % 2 == 0 ? n : (size_t)rng_below(&rng, (int64_t)n + 1), limit);
+}
+
 /* The order of section "keys": NaN as -inf, +inf as FLT_MAX, -0 as +0. */
 static double canonical(double x)
 {
@@ -606,6 +664,7 @@ static const struct CMUnitTest slots[] = {
     cmocka_unit_test(adds_all_values_of_16_bits),
     cmocka_unit_test(multiplies_rows_with_rows),
     cmocka_unit_test(finds_nonzero_bytes),
+    cmocka_unit_test(finds_slots),
     cmocka_unit_test(makes_keys),
     cmocka_unit_test(exp_has_its_spot_values),
     cmocka_unit_test(exp_is_close_and_monotone),

@@ -517,6 +517,42 @@ static uint64_t reach_32(const void *x, uint16_t threshold)
     return hits;
 }
 
+static size_t mark_16(uint64_t *bits, const void *x, size_t n_blocks, uint16_t low, uint16_t span)
+{
+    const __m512i from = _mm512_set1_epi16((short)low), most = _mm512_set1_epi16((short)span);
+    size_t count = 0;
+    for (size_t b = 0; b < n_blocks; b++) {
+        uint64_t hits = 0;
+        for (size_t i = 0; i < SYI_BLOCK; i += 32) {
+            const __m512i number = _mm512_loadu_si512((const char *)x + (b * SYI_BLOCK + i) * 2);
+            const __m512i flip = _mm512_srli_epi16(_mm512_srai_epi16(number, 15), 1);
+            const __m512i above = _mm512_sub_epi16(_mm512_xor_si512(number, flip), from);
+            hits |= (uint64_t)_mm512_cmple_epu16_mask(above, most) << i;
+        }
+        bits[b] = hits;
+        count += (size_t)__builtin_popcountll(hits);
+    }
+    return count;
+}
+
+static size_t mark_32(uint64_t *bits, const void *x, size_t n_blocks, uint32_t low, uint32_t span)
+{
+    const __m512i from = words(low), most = words(span);
+    size_t count = 0;
+    for (size_t b = 0; b < n_blocks; b++) {
+        uint64_t hits = 0;
+        for (size_t i = 0; i < SYI_BLOCK; i += 16) {
+            const __m512i number = _mm512_loadu_si512((const char *)x + (b * SYI_BLOCK + i) * 4);
+            const __m512i flip = _mm512_srli_epi32(_mm512_srai_epi32(number, 31), 1);
+            const __m512i above = _mm512_sub_epi32(_mm512_xor_si512(number, flip), from);
+            hits |= (uint64_t)_mm512_cmple_epu32_mask(above, most) << i;
+        }
+        bits[b] = hits;
+        count += (size_t)__builtin_popcountll(hits);
+    }
+    return count;
+}
+
 const struct syi_kernels syi_kernels_avx512 = {
     .name = "avx512",
     .needs = SYI_CPU_AVX512 | SYI_CPU_AVX2,

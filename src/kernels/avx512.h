@@ -3,6 +3,7 @@
  */
 #pragma once
 
+#define SYI_OWN_MARKS
 #include "kernels/typed.h"
 
 #include <immintrin.h>

@@ -80,6 +80,7 @@
         block_max(max, low, x, n_blocks, SYI_BLOCK_BYTES_32, best_32); \
     }
 
+#ifndef SYI_OWN_MARKS
 /* 64 bytes of 0 or 1 to bits: eight bytes at a time, whose bits a product moves to the top one. */
 SYI_INLINE uint64_t syi_bits_of(const uint8_t *byte)
 {
@@ -127,6 +128,8 @@ static inline size_t mark_32(uint64_t *bits, const void *x, size_t n_blocks, uin
     }
     return count;
 }
+
+#endif
 
 SYI_INLINE size_t syi_float_size(const enum syi_float type)
 {

@@ -1276,6 +1276,14 @@ typedef enum sy_empty_token {
     SY_EMPTY_ZERO = 1       /* ... is 0 */
 } sy_empty_token;
 
+/* Orders of the stages of a row. */
+typedef enum sy_stages {
+    SY_STAGES_DEFAULT = 0, /* temperature, top_n_sigma, top_k, typical_p, top_p, min_p, xtc */
+    SY_STAGES_LLAMA = 1,   /* top_n_sigma, top_k, typical_p, top_p, min_p, xtc, temperature */
+    SY_STAGES_VLLM = 2,    /* temperature, min_p, top_k, top_p; the other stages must be absent */
+    SY_STAGES_HF = 3       /* temperature, top_k, top_p, min_p, typical_p; the other stages must be absent */
+} sy_stages;
+
 /* Bits of row_flags. */
 #define SY_ROW_NAN 1u   /* an allowed token's logit is NaN */
 #define SY_ROW_INF 2u   /* ... is +inf */
@@ -1291,6 +1299,7 @@ typedef enum sy_empty_token {
  *   top-p   enabled when p < 1; keeps the shortest prefix of the order with mass >= p. p <= 0 acts as k = 1.
  *   min-p   enabled when mp > 0; keeps prob >= mp * largest prob. mp >= 1 keeps one token.
  *   choice  by `noise`; temperature < 1e-5 makes a row greedy. A given_token is not chosen.
+ * The stages from top-k on, and more, may come in another order, `stages`: see the operator's page.
  * A draw depends on (seed, offset, stream). Without `stream` it is 0 where seed has an entry for each row ([B] or [B,1]), else
  * the row number: a sequence that changes its row between calls then needs a stream.
  *
@@ -1329,13 +1338,20 @@ typedef struct sy_sample_args {
     const DLTensor *logprob;       /* out [B]    f32: log-probability of token; -inf for an empty row */
     /* A hint of one vendor's API: no result depends on it. */
     int64_t top_k_guess;
-    const DLTensor *given_token;   /* in  per row  int32, int64; optional. -1: pick one as usual */
-    const DLTensor *score_token;   /* in  [B,S]    int32, int64; optional: tokens to score; -1: none */
-    const DLTensor *rank;          /* out [B]      int32: place of token in the order, from 1 */
-    const DLTensor *top_token;     /* out [B,M]    int64, int32; 1 <= M <= V, with top_logprob */
-    const DLTensor *top_logprob;   /* out [B,M]    f32 */
-    const DLTensor *score_logprob; /* out [B,S]    f32, with score_token */
-    int64_t top_logprobs;          /* M; 0: the width of top_token */
+    const DLTensor *given_token;       /* in  per row  int32, int64; optional. -1: pick one as usual */
+    const DLTensor *score_token;       /* in  [B,S]    int32, int64; optional: tokens to score; -1: none */
+    const DLTensor *rank;              /* out [B]      int32: place of token in the order, from 1 */
+    const DLTensor *top_token;         /* out [B,M]    int64, int32; 1 <= M <= V, with top_logprob */
+    const DLTensor *top_logprob;       /* out [B,M]    f32 */
+    const DLTensor *score_logprob;     /* out [B,S]    f32, with score_token */
+    int64_t top_logprobs;              /* M; 0: the width of top_token */
+    const DLTensor *top_n_sigma;       /* in  per row  f32 or the type of logits; optional: disabled */
+    const DLTensor *typical_p;         /* in  per row  f32 or the type of logits; optional: disabled */
+    const DLTensor *xtc_probability;   /* in  per row  f32 or the type of logits; optional: disabled */
+    const DLTensor *xtc_threshold;     /* in  per row  f32 or the type of logits; optional: .1 */
+    const DLTensor *dynatemp_range;    /* in  per row  f32 or the type of logits; optional: disabled */
+    const DLTensor *dynatemp_exponent; /* in  per row  f32 or the type of logits; optional: 1 */
+    sy_stages stages;
 } sy_sample_args;
 
 SY_OPERATOR(sample)
@@ -1392,6 +1408,13 @@ typedef struct sy_sample_verify_args {
     const DLTensor *rank;        /* out [N] or [B,R]  int32: slot i: place of token i in the order, from 1 */
     const DLTensor *top_token;   /* out [N,M] or [B,R,M]  int64, int32; 1 <= M <= V, with top_logprob */
     const DLTensor *top_logprob; /* out [N,M] or [B,R,M]  f32 */
+    const DLTensor *top_n_sigma; /* in  per request  f32 or the type of logits; optional: disabled */
+    const DLTensor *typical_p;   /* in  per request  f32 or the type of logits; optional: disabled */
+    const DLTensor *xtc_probability;   /* in  per request  f32 or the type of logits; optional: disabled */
+    const DLTensor *xtc_threshold;     /* in  per request  f32 or the type of logits; optional: .1 */
+    const DLTensor *dynatemp_range;    /* in  per request  f32 or the type of logits; optional: disabled */
+    const DLTensor *dynatemp_exponent; /* in  per request  f32 or the type of logits; optional: 1 */
+    sy_stages stages;
 } sy_sample_verify_args;
 
 SY_OPERATOR(sample_verify)
@@ -1407,7 +1430,8 @@ typedef enum sy_history_scope {
  * Builds the overrides of sample: penalties for tokens that a sequence already contains, biases and bans. Lists hold
  * row after row: elements [indptr[b], indptr[b+1]) belong to row b, in any order, tokens as often as they occur. For
  * each token of a row's lists, in this order: repetition, frequency and presence penalty, the biases of the token, those of
- * sequences that it would end, and -inf for a stop token while the output is shorter than min_tokens.
+ * sequences that it would end, and -inf for a stop token while the output is shorter than min_tokens. With bias_first the biases
+ * of the token are the first of these.
  * The row's overrides are its tokens whose logit changed, ascending. The query's rows are the most there can be;
  * override_token and override_logit are at least as long, and elements from override_indptr[B] on are not touched.
  * sample takes them under the same names, with the same logits. With draft_token the rows of logits are those of
@@ -1441,6 +1465,7 @@ typedef struct sy_sample_overrides_args {
     const DLTensor *stop_indptr;        /* in  [B+1]    int64, int32; optional: one list for all rows */
     sy_history_scope history_scope;     /* of sequences */
     int64_t max_rows;                   /* with cu_lens: the most rows of a request, >= 1 */
+    bool bias_first;                    /* bias is added before the penalties, not after them */
 } sy_sample_overrides_args;
 
 SY_OPERATOR(sample_overrides)

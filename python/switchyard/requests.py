@@ -211,8 +211,7 @@ class Batch:
     ) -> SampleVerify[Tensor]:
         """Verify drafts as :func:`switchyard.sample_verify` does, at most ``rows`` rows of logits for a request.
 
-        Its stages are in the library's own order, also in a batch of the order "vllm": there a request with min-p and
-        top-p, or with a penalty and a bias on the same token, may get other tokens than from :meth:`sample`.
+        The tokens are those of :meth:`sample`, step by step.
         """
         made = self._static()
         lengths = cu_lens.diff()
@@ -223,7 +222,7 @@ class Batch:
         drawn = {**made["draw"], **({"offset": self._offset()} if made["draw"] else {})}
         overrides = self._overrides(logits, {**given, "max_rows": rows})
         return sample_verify(
-            logits, **given, **drawn, **overrides, **_logprobs(made), allow_bits=allow_bits, ties=self._ties()
+            logits, **given, **drawn, **overrides, **_logprobs(made), allow_bits=allow_bits, **self._rules()
         )
 
     def arguments(self, logits: Tensor, allow_bits: Tensor | None = None) -> dict[str, Any]:
@@ -241,9 +240,7 @@ class Batch:
         if own is not None or allow_bits is not None:
             given["allow_bits"] = own if allow_bits is None else allow_bits if own is None else own & allow_bits
         if made["draw"]:
-            given.update(offset=self._offset(), ties=self._ties())
-            if self._order == "vllm" and made["min_p_first"]:
-                self._min_p_first(logits, given, made["min_p_first"])
+            given.update(offset=self._offset(), **self._rules())
         return given
 
     # ---- What is made once for the same rows ----
@@ -254,8 +251,12 @@ class Batch:
             raise IndexError(f"requests.Batch: row {row} is empty")
         return request
 
-    def _ties(self) -> Literal["all", "exact"]:
-        return "all" if self._order == "vllm" else "exact"  # vLLM keeps all tokens equal to the k-th
+    def _rules(self) -> dict[str, Any]:
+        """The order of stages; vLLM keeps all tokens equal to the k-th."""
+        if self._order != "vllm":
+            return {}
+        made = self._static()["draw"]
+        return {"ties": "all", "stages": "vllm" if "min_p" in made and "top_p" in made else "default"}
 
     def _static(self) -> dict[str, Any]:
         if self._made is None:
@@ -286,8 +287,6 @@ class Batch:
         wanted = [s.logprobs for s in every if s.logprobs is not None]
         scored = max((len(s.scored) for s in every), default=0)
         self._short = [row for row, request in enumerate(requests) if request.is_short()]
-        both = [row for row, s in enumerate(every) if s.min_p > 0 and s.top_p < 1 and s.temperature >= _GREEDY]
-        mixed = [row for row, r in enumerate(requests) if r.penalised and r.settings.bias]
         return {
             "draw": draw,
             "penalties": penalties,
@@ -296,8 +295,6 @@ class Batch:
             "logprobs": max(wanted, default=None),
             "score_token": self._scored(every, scored) if scored else None,
             "allow_bits": self._allowed(every) if any(s.allowed is not None for s in every) else None,
-            "min_p_first": both,
-            "bias_first": mixed if self._order == "vllm" else [],
         }
 
     def _stop(self, requests: list[_Request]) -> dict[str, Any]:
@@ -342,71 +339,8 @@ class Batch:
         histories = [self._request(row).history() for row in range(len(self))]
         if made["penalties"] or made["stop"] or "seq_indptr" in lists:
             lists.update(zip(("output_indptr", "output_token"), self._joined(histories), strict=True))
-        found = sample_overrides(logits, **lists, **made["penalties"], **drafts)._asdict()
-        if made["bias_first"] and not drafts:
-            return self._bias_first(logits, found, histories, made["bias_first"])
-        return found
-
-    def _bias_first(
-        self, logits: Tensor, found: dict[str, Tensor], histories: list[np.ndarray], rows: list[int]
-    ) -> dict[str, Tensor]:
-        """The overrides; of tokens with a bias and a penalty, a few, they are computed here, with the bias first."""
-        row_of, tokens, values = [], [], []
-        for row in rows:
-            request = self._request(row)
-            settings, bias = request.settings, request.settings.bias or {}
-            seen, counts = np.unique(histories[row], return_counts=True)
-            many = dict(zip(seen.tolist(), counts.tolist(), strict=True))
-            banned = {int(words[0]) for words in settings.bad_words if len(words) == 1}
-            last = {int(s[-1]) for s in request.sequences if _ends_with(histories[row], s[:-1])}
-            stops = {int(token) for token in request.stop} if request.is_short() else set()
-            for token in sorted((set(many) | set(request.prompt.tolist())) & set(bias)):
-                if token in banned | last | stops:
-                    continue
-                x = np.float32(float(logits[row, token])) + np.float32(bias[token])
-                if settings.repetition_penalty != 1:
-                    r = np.float32(settings.repetition_penalty)
-                    x = x / r if x > 0 else x * r
-                if token in many:
-                    x = x - np.float32(settings.frequency_penalty) * np.float32(many[token])
-                    x = x - np.float32(settings.presence_penalty)
-                row_of.append(row)
-                tokens.append(token)
-                values.append(x)
-        if not tokens:
-            return found
-        width, end = 1 << 23, int(found["override_indptr"][-1])
-        indptr = found["override_indptr"].cpu()
-        rows_there = torch.repeat_interleave(torch.arange(len(indptr) - 1), indptr.diff())
-        there = rows_there * width + found["override_token"][:end].cpu()
-        new = torch.tensor(row_of) * width + torch.tensor(tokens)
-        keep = ~torch.isin(there, new)
-        key = torch.cat((there[keep], new))
-        value = torch.cat((found["override_logit"][:end].cpu()[keep], torch.tensor(np.array(values, np.float32))))
-        key, order = key.sort()
-        ends = torch.searchsorted(key, torch.arange(len(indptr)) * width)
-        merged = {"override_indptr": ends, "override_token": (key % width).int(), "override_logit": value[order]}
-        return {name: made.to(self._device) for name, made in merged.items()}
-
-    def _min_p_first(self, logits: Tensor, given: dict[str, Any], rows: list[int]) -> None:
-        """Make min-p a top-k, the number of tokens of the row that pass it, so that top-p is of their sum."""
-        chosen = torch.tensor(rows, device=self._device)
-        part: dict[str, Any] = {
-            name: given[name][chosen] for name in ("temperature", "top_k", "min_p") if name in given
-        }
-        if (bits := given.get("allow_bits")) is not None:
-            part["allow_bits"] = bits[chosen] if len(bits) > 1 else bits
-        if "override_indptr" in given:
-            indptr = given["override_indptr"].tolist()
-            pieces = [slice(indptr[row], indptr[row + 1]) for row in rows]
-            part["override_indptr"] = self._tensor(np.cumsum([0, *(piece.stop - piece.start for piece in pieces)]))
-            for name in ("override_token", "override_logit"):
-                part[name] = torch.cat([given[name][piece] for piece in pieces])
-        kept = sample(logits[chosen], **part, noise="none", ties="all").kept
-        top_k = given.get("top_k")
-        top_k = torch.zeros(len(self), dtype=torch.int32, device=self._device) if top_k is None else top_k.clone()
-        top_k[chosen] = kept
-        given["top_k"] = top_k
+        first = self._order == "vllm"
+        return sample_overrides(logits, **lists, **made["penalties"], **drafts, bias_first=first)._asdict()
 
     def _joined(self, lists: list[np.ndarray]) -> tuple[Tensor, Tensor]:
         indptr = np.zeros(len(lists) + 1, np.int64)
@@ -422,7 +356,3 @@ def _logprobs(made: dict[str, Any]) -> dict[str, Any]:
     if made["logprobs"] is None and made["score_token"] is None:
         return {}
     return {"logprob": "raw", "top_logprobs": made["logprobs"] or 0, "rank": True}
-
-
-def _ends_with(tokens: np.ndarray, end: np.ndarray) -> bool:
-    return len(tokens) >= len(end) and bool((tokens[len(tokens) - len(end) :] == end).all())

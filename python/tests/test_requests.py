@@ -150,36 +150,43 @@ def test_a_request_draws_the_same_tokens_alone_and_in_a_batch() -> None:
         assert alone.output(0) == batch.output(row)
 
 
-def test_tokens_of_drafts_are_those_without() -> None:
-    """It returns what sample draws step by step, with penalties and bans that count the drafts."""
-    rng = np.random.default_rng(6)
-    table = peaked(rng, V)  # the model: logits of the next token by the last
-    every = [dataclasses.replace(some_settings(rng), logprobs=None, scored=()) for _ in range(12)]
-    plain, fast = Batch(V), Batch(V)
-    for settings in every:
-        plain.add(settings, [1, 2])
-        fast.add(settings, [1, 2])
-    for _ in range(12):
-        plain.append(plain.sample(table[[(plain.output(row) or [2])[-1] for row in range(12)]]).token)
-    accepted = 0
-    while any(len(fast.output(row)) < 12 for row in range(12)):
-        drafts, lengths = [], []
-        for row in range(12):
-            done = fast.output(row)
-            guesses = plain.output(row)[len(done) : len(done) + int(rng.integers(0, 4))]
-            if guesses and rng.random() < 0.4:
-                guesses[-1] = (guesses[-1] + 1) % V
-            drafts += [(done or [2])[-1], *guesses]
-            lengths.append(1 + len(guesses))
-        cu_lens, draft = torch.tensor(np.cumsum([0, *lengths])), torch.tensor(drafts)
-        made = fast.verify(table[draft], cu_lens, draft, max(lengths))
-        for row in range(12):
-            count = int(made.count[row])
-            accepted += count - 1
-            fast.output(row).extend(made.token[cu_lens[row] : cu_lens[row] + count].tolist())
-    assert accepted > 20
-    for row in range(12):
-        assert fast.output(row)[:12] == plain.output(row)
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("order", ["switchyard", "vllm"])
+def test_tokens_of_drafts_are_those_without(order: Any, device: str) -> None:
+    """It returns what sample draws step by step, with penalties, biases and bans that count the drafts."""
+    rows, steps, accepted = 8, 8, 0
+    counts = dict.fromkeys(("min-p and top-p", "bias and penalty"), 0)
+    for seed in range(25):  # 200 requests
+        rng = np.random.default_rng(seed)
+        table = peaked(rng, V).to(device)  # the model: logits of the next token by the last
+        every = [dataclasses.replace(some_settings(rng), logprobs=None, scored=()) for _ in range(rows)]
+        plain, fast = Batch(V, order=order, device=device), Batch(V, order=order, device=device)
+        for settings in every:
+            plain.add(settings, [1, 2])
+            fast.add(settings, [1, 2])
+            counts["min-p and top-p"] += settings.min_p > 0 and settings.top_p < 1 and settings.temperature > 0
+            counts["bias and penalty"] += bool(settings.bias) and settings.frequency_penalty != 0
+        for _ in range(steps):
+            plain.append(plain.sample(table[[(plain.output(row) or [2])[-1] for row in range(rows)]]).token)
+        while any(len(fast.output(row)) < steps for row in range(rows)):
+            drafts, lengths = [], []
+            for row in range(rows):
+                done = fast.output(row)
+                guesses = plain.output(row)[len(done) : len(done) + int(rng.integers(0, 4))]
+                if guesses and rng.random() < 0.4:
+                    guesses[-1] = (guesses[-1] + 1) % V
+                drafts += [(done or [2])[-1], *guesses]
+                lengths.append(1 + len(guesses))
+            cu_lens, draft = torch.tensor(np.cumsum([0, *lengths])), torch.tensor(drafts)
+            made = fast.verify(table[draft], cu_lens.to(device), draft.to(device), max(lengths))
+            for row in range(rows):
+                count = int(made.count[row])
+                accepted += count - 1
+                fast.output(row).extend(made.token[cu_lens[row] : cu_lens[row] + count].tolist())
+        for row in range(rows):
+            assert fast.output(row)[:steps] == plain.output(row), (seed, every[row])
+    assert accepted > 400
+    assert all(count > 20 for count in counts.values()), counts
 
 
 def test_an_output_that_its_engine_appends_to() -> None:

@@ -48,6 +48,8 @@ struct syi_sample_scratch syi_sample_scratch_of(struct syi_arena *arena, const s
         s.table.e = syi_take(arena, SYI_PATTERNS * sizeof *s.table.e);
         s.exp = syi_take(arena, SYI_PATTERNS * sizeof *s.exp);
     }
+    if (syi_present(&p->typical_p))
+        s.code = syi_take(arena, syi_size_mul(column, 2));
     if (p->overrides.indptr != NULL) {
         const size_t most = (size_t)(p->overrides.n < p->vocab ? p->overrides.n : p->vocab);
         s.out = syi_take(arena, most * sizeof *s.out);
@@ -77,8 +79,7 @@ size_t syi_cpu_sample_workspace(const sy_ctx *ctx, const union syi_plan *plan)
 
 /* ---- One row ---- */
 
-/* The row in full: every key. */
-static void read_row(struct syi_row_state *r)
+void syi_row_read(struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     r->stats = r->extra_stats;
@@ -100,11 +101,11 @@ void syi_sample_row(struct syi_row_state *r)
         syi_row_overrides(r);
     syi_row_read_temperature(r);
     syi_row_read_filters(r);
-    const enum syi_head head = syi_row_head(r);
+    const enum syi_head head = p->staged && syi_row_stages(r) ? SYI_HEAD_STAGED : syi_row_head(r);
     if (head == SYI_HEAD_FULL_ROW)
-        read_row(r);
+        syi_row_read(r);
     if (head != SYI_HEAD_TOKEN) {
-        if (syi_row_wants_candidates(r))
+        if (head != SYI_HEAD_STAGED && syi_row_wants_candidates(r))
             syi_row_cut(r);
         if (syi_sample_sorts(p))
             syi_row_list(r);

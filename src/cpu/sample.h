@@ -23,7 +23,7 @@
  * top-p keeps; piece: SYI_PIECE elements, with excluded ones as -inf; strip: a piece as a unit of weights; cut: the key at which a prefix ends, and how much of the tokens equal to it is inside; given: the caller names the token.
  *
  * Files, from the lower layer up: sample_allow.c rows with excluded tokens, sample_scan.c maxima, sample_weigh.c sums of weights,
- * sample_select.c cuts, sample_nucleus.c and sample_min_p.c draws from many tokens; then the stages: sample_edit.c, sample_head.c, sample_cut.c,
+ * sample_select.c cuts, sample_stages.c other stages and orders of them, sample_nucleus.c and sample_min_p.c draws from many tokens; then the stages: sample_edit.c, sample_head.c, sample_cut.c,
  * sample_choose.c, sample_write.c, sample_logprob.c, run by sample.c.
  */
 #pragma once
@@ -329,6 +329,7 @@ struct syi_sample_scratch {
     uint16_t *low;                  /* [syi_weigh_strips(vocab)] */
     struct syi_pattern_table table; /* only when weights of whole rows may be needed */
     float *exp;                     /* [SYI_PATTERNS], only when 16-bit rows may be */
+    uint32_t *code;                 /* [2 * vocab], only with typical_p */
     int32_t *out;                   /* only with overrides, [the smaller of vocab and all of them], */
     uint32_t *extra_key;            /* and so the next two */
     int32_t *extra_idx;
@@ -382,6 +383,11 @@ static inline float syi_positive(float value)
 {
     return value > 0.0f ? value : 0.0f;
 }
+
+/* ---- Stages in another order, and more of them (sample_stages.c) ---- */
+
+/* Makes the candidates of a row whose stages are not top-k, top-p and min-p in this order; false: they are. */
+bool syi_row_stages(struct syi_row_state *r);
 
 /* ---- Lists of tokens (sample_lists.c) ---- */
 
@@ -440,6 +446,9 @@ struct syi_logits syi_row_logits(const struct syi_sample_plan *p, int64_t b);
 /* Keys of a whole row into the scratch; adds to the statistics. */
 void syi_row_keys(const struct syi_row_state *r, const struct syi_logits *row, struct syi_key_stats *stats);
 
+/* The row in full: every key. */
+void syi_row_read(struct syi_row_state *r);
+
 /* The parameters of the row. */
 void syi_row_read_temperature(struct syi_row_state *r);
 void syi_row_read_filters(struct syi_row_state *r);
@@ -461,6 +470,9 @@ void syi_row_list(struct syi_row_state *r);
 
 int64_t syi_row_choose(struct syi_row_state *r);
 
+/* The numbers that the draws of a row are made from. */
+struct syi_noise syi_row_noise(const struct syi_row_state *r);
+
 /* The uniform number of a CDF draw, in units of 2^-64. */
 uint64_t syi_row_uniform(const struct syi_row_state *r);
 
@@ -474,6 +486,7 @@ void syi_row_walk(struct syi_row_state *r, uint16_t threshold);
 
 enum syi_head {
     SYI_HEAD_FULL_ROW,   /* the keys of all tokens are needed */
+    SYI_HEAD_STAGED,     /* r->c holds the candidates, whose stages are done */
     SYI_HEAD_CANDIDATES, /* r->c holds all candidates and perhaps more */
     SYI_HEAD_TOKEN       /* r->token is the result */
 };

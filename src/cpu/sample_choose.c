@@ -20,7 +20,7 @@ void syi_row_list(struct syi_row_state *r)
         r->list = syi_rank_order(&r->c, r->scratch->sort_key, r->scratch->sort_idx, r->scratch->hist);
 }
 
-static struct syi_noise noise_of(const struct syi_row_state *r)
+struct syi_noise syi_row_noise(const struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     return (struct syi_noise){
@@ -88,13 +88,13 @@ static int64_t choose_by_q(struct syi_row_state *r)
 
 static int64_t choose_by_race(struct syi_row_state *r)
 {
-    struct noise_source from = {.noise = noise_of(r), .drawn = -1};
+    struct noise_source from = {.noise = syi_row_noise(r), .drawn = -1};
     return choose_by_score(r, &from);
 }
 
 uint64_t syi_row_uniform(const struct syi_row_state *r)
 {
-    const struct syi_noise noise = noise_of(r);
+    const struct syi_noise noise = syi_row_noise(r);
     uint32_t word[4];
     syi_noise_words(&noise, UINT32_MAX, word);
     return word[0] | (uint64_t)word[1] << 32;

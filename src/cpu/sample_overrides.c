@@ -157,33 +157,52 @@ static float logit_at(const struct marks *m, int64_t token, sy_type type)
     return syi_load_float(m->logits + (size_t)token * m->logit_bytes, type);
 }
 
-/* The marked tokens in order and their logits after penalties; each entry becomes the token's place, and all marks are
-   cleared. Returns how many. */
+static int64_t place_of(const int32_t *token, int64_t n, int64_t wanted)
+{
+    int64_t first = 0;
+    while (n > 1) {
+        const int64_t half = n / 2;
+        first += token[first + half] <= wanted ? half : 0;
+        n -= half;
+    }
+    return first;
+}
+
+/* The marked tokens in order and their logits after penalties, and with bias_first after their biases before; each entry
+   becomes the token's place, and all marks are cleared. Returns how many. */
 static int64_t list_row(const struct syi_sample_overrides_plan *p, const struct syi_past *past,
                         const struct marks *m, int32_t *token, float *logit)
 {
     const struct penalties by = penalties_of(p, past->of.b);
+    const struct syi_span bias = syi_list_span(&p->bias, past->of.b);
     int64_t n = 0;
     mark_row(p, past, &by, m);
     for (size_t word = 0; word < bit_words(p); word++) {
         for (uint64_t bits = m->bits[word]; bits != 0; bits &= bits - 1) {
             const int64_t t = (int64_t)(word * 64) + __builtin_ctzll(bits);
             token[n] = (int32_t)t;
-            logit[n] = penalise(logit_at(m, t, p->type), &by, m->entry[t]);
-            m->entry[t] = (uint32_t)n++;
+            logit[n++] = logit_at(m, t, p->type);
         }
         m->bits[word] = 0;
+    }
+    for (int64_t j = bias.first; p->bias_first && j < bias.end; j++) {
+        float *x = &logit[place_of(token, n, syi_list_token(&p->bias, j))];
+        *x = *x + syi_list_value(&p->bias, j);
+    }
+    for (int64_t i = 0; i < n; i++) {
+        logit[i] = penalise(logit[i], &by, m->entry[token[i]]);
+        m->entry[token[i]] = (uint32_t)i;
     }
     return n;
 }
 
-/* Biases, then sequences, each in the order of its list; then bans. */
+/* Biases that are not first, then sequences, each in the order of its list; then bans. */
 static void add_biases(const struct syi_sample_overrides_plan *p, const struct syi_past *past,
                        const uint32_t *place, float *logit)
 {
     const int64_t b = past->of.b, seq_end = syi_seq_end(p, b);
     const struct syi_span bias = syi_list_span(&p->bias, b);
-    for (int64_t j = bias.first; j < bias.end; j++) {
+    for (int64_t j = bias.first; !p->bias_first && j < bias.end; j++) {
         float *x = &logit[place[syi_list_token(&p->bias, j)]];
         *x = *x + syi_list_value(&p->bias, j);
     }

@@ -76,7 +76,7 @@ bool syi_select(const struct syi_candidates *c, const float *e, uint64_t target,
     const int digit = c->n < 65536 ? 8 : 11; /* bits, so that most bins are used */
     *cut = (struct syi_cut){high, target};
     if (range == 0)
-        return (uint64_t)c->n * (e != NULL ? syi_weight(e[0]) : 1) >= target;
+        return (e != NULL ? syi_weight_sum(e, c->n) : (uint64_t)c->n) >= target;
     for (;;) {
         const int bits = 32 - __builtin_clz(range), shift = bits > digit ? bits - digit : 0;
         memset(hist, 0, ((size_t)(range >> shift) + 1) * sizeof *hist);

@@ -59,8 +59,8 @@ static unsigned char *slot_of(const struct syi_sample_verify_plan *p, struct syi
 }
 
 /* A call of sample with row `cur` of a request, whose outputs are those of slot i; its token is the caller's. */
-static struct syi_sample_plan one_row(const struct syi_sample_verify_plan *p, const struct syi_draft *of,
-                                      int64_t cur, int64_t i, unsigned char *token)
+static void one_row(const struct syi_sample_verify_plan *p, const struct syi_draft *of, int64_t cur,
+                    int64_t i, unsigned char *token, struct syi_sample_plan *one)
 {
     const struct syi_sample_plan *rows = &p->rows;
     const int64_t b = of->b, row = of->first + cur;
@@ -68,36 +68,42 @@ static struct syi_sample_plan one_row(const struct syi_sample_verify_plan *p, co
     const int64_t stream = syi_present(&rows->stream) ? syi_column_int(&rows->stream, b)
                            : rows->seed_per_row       ? 0
                                                       : b;
-    struct syi_sample_plan one = *rows;
-    one.batch = 1;
-    one.logits.data = syi_at(rows->logits, row);
+    *one = *rows;
+    one->batch = 1;
+    one->logits.data = syi_at(rows->logits, row);
     if (rows->allow_bits.data != NULL)
-        one.allow_bits.data = syi_at(rows->allow_bits, row);
+        one->allow_bits.data = syi_at(rows->allow_bits, row);
     if (rows->overrides.indptr != NULL)
-        one.overrides.indptr += row * (rows->overrides.indptr_type == SY_TYPE_I64 ? 8 : 4);
-    one.top_k = column_at(rows->top_k, b);
-    one.top_p = column_at(rows->top_p, b);
-    one.min_p = column_at(rows->min_p, b);
-    one.temperature = column_at(rows->temperature, b);
-    one.seed = column_at(rows->seed, b);
-    one.offset = number(offset + (uint64_t)i);
-    one.stream = number((uint64_t)stream);
-    one.token.data = token;
-    one.row_flags.data = slot_of(p, p->row_flags, of, i, 4);
-    one.logprob.data = slot_of(p, p->logprob, of, i, 4);
-    one.rank.data = slot_of(p, p->rank, of, i, 4);
+        one->overrides.indptr += row * (rows->overrides.indptr_type == SY_TYPE_I64 ? 8 : 4);
+    one->top_k = column_at(rows->top_k, b);
+    one->top_p = column_at(rows->top_p, b);
+    one->min_p = column_at(rows->min_p, b);
+    one->temperature = column_at(rows->temperature, b);
+    one->top_n_sigma = column_at(rows->top_n_sigma, b);
+    one->typical_p = column_at(rows->typical_p, b);
+    one->xtc_probability = column_at(rows->xtc_probability, b);
+    one->xtc_threshold = column_at(rows->xtc_threshold, b);
+    one->dynatemp_range = column_at(rows->dynatemp_range, b);
+    one->dynatemp_exponent = column_at(rows->dynatemp_exponent, b);
+    one->seed = column_at(rows->seed, b);
+    one->offset = number(offset + (uint64_t)i);
+    one->stream = number((uint64_t)stream);
+    one->token.data = token;
+    one->row_flags.data = slot_of(p, p->row_flags, of, i, 4);
+    one->logprob.data = slot_of(p, p->logprob, of, i, 4);
+    one->rank.data = slot_of(p, p->rank, of, i, 4);
     if (rows->n_top > 0) {
-        one.top_token.data = syi_at(rows->top_token, of->first + i);
-        one.top_logprob.data = syi_at(rows->top_logprob, of->first + i);
+        one->top_token.data = syi_at(rows->top_token, of->first + i);
+        one->top_logprob.data = syi_at(rows->top_logprob, of->first + i);
     }
-    return one;
 }
 
 static int64_t pick(const struct job *job, const struct syi_sample_scratch *scratch,
                     struct syi_exp_table *exp_table, const struct syi_draft *of, int64_t cur, int64_t i)
 {
     unsigned char token[8];
-    const struct syi_sample_plan plan = one_row(job->plan, of, cur, i, token);
+    struct syi_sample_plan plan;
+    one_row(job->plan, of, cur, i, token, &plan);
     struct syi_row_state r = {.plan = &plan,
                               .kernels = job->kernels,
                               .scratch = scratch,

@@ -40,7 +40,7 @@ struct syi_steps {
     sy_status (*sizes)(struct syi_call *call);      /* binds extents of outputs, and they can be counted */
     sy_status (*outputs)(struct syi_call *call);    /* in place of the shapes of all outputs */
     void (*plan)(struct syi_call *call);
-    uint32_t late; /* inputs, by bit, whose shapes are validated in a later step */
+    uint64_t late; /* inputs, by bit, whose shapes are validated in a later step */
     struct {       /* an operator with a row_format; 0: it has none */
         size_t format;
         int dense, codes, scales;
@@ -165,8 +165,8 @@ struct syi_call {
     const DLTensor *tensor[SYI_MAX_TENSORS]; /* by field; NULL: absent, or an output in a query */
     struct syi_plane_sets sets;
     bool chosen; /* an enum has another value than its first: of an operator whose description is executed */
-    uint32_t spared;  /* required tensors that this call does without, by bit */
-    uint32_t without; /* tensors whose shapes the description does not decide in this call, by bit */
+    uint64_t spared;  /* required tensors that this call does without, by bit */
+    uint64_t without; /* tensors whose shapes the description does not decide in this call, by bit */
     uint32_t bound;   /* which of `extent` are known, by bit */
     int n_inputs;     /* of an operator whose description is executed: its first tensors */
     int form;         /* of the shapes that have several, from 1 on; 0: not known yet */

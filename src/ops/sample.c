@@ -14,6 +14,12 @@ enum {
     SEED,
     OFFSET,
     STREAM,
+    TOP_N_SIGMA,
+    TYPICAL_P,
+    XTC_PROBABILITY,
+    XTC_THRESHOLD,
+    DYNATEMP_RANGE,
+    DYNATEMP_EXPONENT,
     ALLOW_BITS,
     OVERRIDE_INDPTR,
     OVERRIDE_TOKEN,
@@ -43,6 +49,7 @@ static const sy_field_info fields[] = {
     [OFFSET] = SYI_PER_ROW(offset, SYI_COUNTER_TYPES, 0, "step of the sequence; missing: 0"),
     [STREAM] = SYI_PER_ROW(stream, SYI_COUNTER_TYPES | SYI_U32, 0,
                            "request number; missing: 0, or the row if seed is [1]"),
+    SYI_SAMPLE_STAGES,
     [ALLOW_BITS] = SYI_TENSOR(allow_bits, SY_FIELD_OPTIONAL | SY_FIELD_ONE_ROW, SYI_I32 | SYI_U32, 0, 2, 2,
                               "B ceil(V/32)", "bit 1: the token may be picked; or one row for all"),
     SYI_SAMPLE_OVERRIDES("B+1", "N"),
@@ -76,6 +83,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(probs_in, BOOL, .help = "logits are already probabilities"),
     SYI_SCALAR(top_k_guess, I64, .help = "a hint; no result depends on it"),
     SYI_SCALAR(top_logprobs, I64, .range = "0..V", .help = "M: tokens of top_token; 0: none"),
+    SYI_SAMPLE_ORDER,
 };
 
 sy_status syi_sample_overrides_given(struct syi_call *call, int first)
@@ -116,9 +124,53 @@ sy_status syi_sample_check_seed(struct syi_call *call, sy_noise noise, const DLT
                     noise == SY_NOISE_RACE ? "RACE" : "CDF");
 }
 
+/* The stages of tensors from top_n_sigma on, by bit: 1 << 0 top_n_sigma, then typical_p, xtc, dynamic temperature. */
+static const struct {
+    int first, last; /* tensors, from top_n_sigma on; those after the first come with it */
+    const char *with;
+    uint32_t orders; /* that have it, by bit */
+} stage_tensors[] = {
+    {0, 0, NULL, 0x3}, {1, 1, NULL, 0xb}, {2, 3, "xtc_probability", 0x3}, {4, 5, "dynatemp_range", 0xf}};
+enum { N_STAGE_TENSORS = sizeof stage_tensors / sizeof *stage_tensors };
+
+sy_status syi_sample_stages_given(struct syi_call *call, int first)
+{
+    for (int i = 0; i < N_STAGE_TENSORS; i++) {
+        const int a = first + stage_tensors[i].first, b = first + stage_tensors[i].last;
+        if (call->tensor[a] == NULL && call->tensor[b] != NULL)
+            return syi_fail(call->ctx, SY_ERR_NULL, syi_name(call, a),
+                            "is missing while %s is given, want both", syi_name(call, b));
+    }
+    return SY_OK;
+}
+
+bool syi_sample_has_stages(const struct syi_call *call, int first, sy_stages stages)
+{
+    bool any = stages != SY_STAGES_DEFAULT;
+    for (int i = 0; i < N_STAGE_TENSORS; i++)
+        any = any || call->tensor[first + stage_tensors[i].first] != NULL;
+    return any;
+}
+
+sy_status syi_sample_check_stages(struct syi_call *call, int first, sy_stages stages, bool seeded)
+{
+    for (int i = 0; i < N_STAGE_TENSORS; i++) {
+        const int tensor = first + stage_tensors[i].first;
+        if (call->tensor[tensor] != NULL && !(stage_tensors[i].orders >> stages & 1u))
+            return syi_fail(call->ctx, SY_ERR_VALUE, "stages",
+                            "is %s while %s is given, want an order that has it",
+                            stages == SY_STAGES_VLLM ? "VLLM" : "HF", syi_name(call, tensor));
+    }
+    if (call->tensor[first + stage_tensors[2].first] != NULL && !seeded)
+        return syi_fail(call->ctx, SY_ERR_VALUE, "xtc_probability",
+                        "is given but seed is missing, want a seed");
+    return SY_OK;
+}
+
 static sy_status check_together(struct syi_call *call)
 {
     SYI_TRY(call->tensor[LOGITS] != NULL ? syi_check_some_output(call) : SY_OK);
+    SYI_TRY(syi_sample_stages_given(call, TOP_N_SIGMA));
     return syi_sample_overrides_given(call, OVERRIDE_INDPTR);
 }
 
@@ -164,6 +216,10 @@ static sy_status check_values(struct syi_call *call)
     if (a->noise == SY_NOISE_Q && a->q == NULL)
         return syi_fail(call->ctx, SY_ERR_VALUE, "noise", "is Q but q is missing, want q");
     SYI_TRY(syi_sample_check_seed(call, a->noise, a->seed));
+    SYI_TRY(syi_sample_check_stages(call, TOP_N_SIGMA, a->stages, a->seed != NULL));
+    if (a->probs_in && syi_sample_has_stages(call, TOP_N_SIGMA, a->stages))
+        return syi_fail(call->ctx, SY_ERR_VALUE, "probs_in",
+                        "is true in a call with stages, want top_k, top_p and min_p in the default order");
     SYI_TRY(syi_sample_check_logprobs(call, a->logprob_mode,
                                       a->score_token != NULL ? "score_token"
                                       : a->top_logprobs > 0  ? "top_logprobs"
@@ -201,8 +257,8 @@ static sy_status check_outputs(struct syi_call *call)
 
 void syi_sample_choose_distribution(struct syi_sample_plan *p)
 {
-    const bool edits =
-        p->temperature.rows.data != NULL || p->allow_bits.data != NULL || p->overrides.indptr != NULL;
+    const bool edits = p->temperature.rows.data != NULL || p->staged || p->allow_bits.data != NULL ||
+                       p->overrides.indptr != NULL;
     const bool weighs = p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF;
     if (p->logprob_mode == SY_LOGPROB_RAW && weighs && !syi_sample_filters(p) && !edits && !p->args.probs_in)
         p->logprob_mode = SY_LOGPROB_FINAL;
@@ -220,6 +276,8 @@ static void plan_sample(struct syi_call *call)
     p->empty_token = a->empty_token == SY_EMPTY_ZERO ? 0 : -1;
     p->noise = resolve_noise(a);
     p->logprob_mode = a->logprob_mode;
+    p->stages = a->stages;
+    p->staged = syi_sample_has_stages(call, TOP_N_SIGMA, a->stages);
     p->seed_per_row = a->seed != NULL && syi_extent(call, SEED, 0) == p->batch;
     p->lists = call->query || p->list_token.data != NULL || p->list_prob.data != NULL;
     syi_sample_choose_distribution(p);
@@ -238,4 +296,4 @@ static const struct syi_steps own = {.together = check_together,
 
 SYI_DEFINE_PLANNED(sample, SAMPLE,
                    "pick one token per row: temperature, top-k, top-p, min-p, then greedy or random",
-                   score_logprob, 8)
+                   score_logprob, 14)

@@ -15,6 +15,19 @@
     [TEMPERATURE] = SYI_PER_ROW(temperature, SYI_F32, LOGITS + 1, "missing: 1; below 1e-5: greedy"), \
     [SEED] = SYI_PER_ROW(seed, SYI_COUNTER_TYPES, 0, "seed of noise made by the operator")
 
+#define SYI_SAMPLE_STAGES \
+    [TOP_N_SIGMA] = SYI_PER_ROW(top_n_sigma, SYI_F32, LOGITS + 1, \
+                                "keep logits within n deviations of the largest; disabled when <= 0"), \
+    [TYPICAL_P] = SYI_PER_ROW(typical_p, SYI_F32, LOGITS + 1, \
+                              "keep mass p of tokens nearest to the entropy; disabled when >= 1"), \
+    [XTC_PROBABILITY] = SYI_PER_ROW(xtc_probability, SYI_F32, LOGITS + 1, \
+                                    "how often tokens before the last likely one are removed"), \
+    [XTC_THRESHOLD] = SYI_PER_ROW(xtc_threshold, SYI_F32, LOGITS + 1, "what is likely; missing: .1"), \
+    [DYNATEMP_RANGE] = SYI_PER_ROW(dynatemp_range, SYI_F32, LOGITS + 1, \
+                                   "temperature by entropy, so far up and down; disabled when <= 0"), \
+    [DYNATEMP_EXPONENT] = \
+        SYI_PER_ROW(dynatemp_exponent, SYI_F32, LOGITS + 1, "of the share of the entropy; missing: 1")
+
 /* Overrides: n of them, of rows that have so many ends. */
 #define SYI_SAMPLE_OVERRIDES(ends, n) \
     [OVERRIDE_INDPTR] = SYI_OPTIONAL(override_indptr, SYI_INDEX_TYPES, 0, 1, 1, ends, \
@@ -32,6 +45,8 @@
         SYI_SCALAR(empty_token, ENUM, .words = "minus_one|-1 zero|0", \
                    .help = "token of a row without any candidate"), \
         SYI_SCALAR(k_limit, I64, .range = "0..", .help = "top-k is disabled above this; 0: no limit")
+#define SYI_SAMPLE_ORDER \
+    SYI_SCALAR(stages, ENUM, .words = "default llama vllm hf", .help = "the order of the stages of a row")
 
 /* The three tensors of the overrides, of which `first` is the first, come together. */
 sy_status syi_sample_overrides_given(struct syi_call *call, int first);
@@ -42,6 +57,11 @@ sy_status syi_sample_check_seed(struct syi_call *call, sy_noise noise, const DLT
 /* Outputs of log-probabilities, or what asks for them, and logprob_mode come together. */
 sy_status syi_sample_check_logprobs(struct syi_call *call, sy_logprob mode, const char *asks,
                                     const int *outputs, size_t n);
+
+/* Tensors of stages that come with others; which stages an order has, and what they need. `first` is TOP_N_SIGMA. */
+sy_status syi_sample_stages_given(struct syi_call *call, int first);
+sy_status syi_sample_check_stages(struct syi_call *call, int first, sy_stages stages, bool seeded);
+bool syi_sample_has_stages(const struct syi_call *call, int first, sy_stages stages);
 
 sy_status syi_sample_check_vocab_limit(struct syi_call *call, int64_t vocab);
 

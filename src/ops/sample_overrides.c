@@ -45,7 +45,7 @@ static const sy_field_info fields[] = {
     [BIAS_INDPTR] = SYI_OPTIONAL(bias_indptr, SYI_INDEX_TYPES, 0, 1, 1, "B+1",
                                  "where the biases of each row begin, and the end"),
     [BIAS_TOKEN] = SYI_OPTIONAL(bias_token, SYI_INDEX_TYPES, 0, 1, 1, "N", "tokens with a bias"),
-    [BIAS] = SYI_OPTIONAL(bias, SYI_F32, 0, 1, 1, "N", "added at the end; -inf bans a token"),
+    [BIAS] = SYI_OPTIONAL(bias, SYI_F32, 0, 1, 1, "N", "added after penalties; -inf bans a token"),
     [REPETITION] =
         SYI_PER_ROW(repetition_penalty, SYI_F32, LOGITS + 1, "divides positive logits, multiplies others"),
     [FREQUENCY] =
@@ -78,6 +78,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(history_scope, ENUM, .words = "all output",
                .help = "sequences continue prompt and output, or the output alone"),
     SYI_SCALAR(max_rows, I64, .help = "with cu_lens: the most rows of a request"),
+    SYI_SCALAR(bias_first, BOOL, .help = "biases are added before penalties"),
 };
 
 static const struct syi_draft_fields draft_fields = {LOGITS, CU_LENS, DRAFT_TOKEN, PARENT};
@@ -282,6 +283,7 @@ static void plan_overrides(struct syi_call *call)
         .presence = syi_column_of(call, PRESENCE),
         .min_tokens = syi_column_of(call, MIN_TOKENS),
         .output_only = call->args.sample_overrides.history_scope == SY_HISTORY_OUTPUT,
+        .bias_first = call->args.sample_overrides.bias_first,
         .indptr = syi_data(call, INDPTR),
         .token = syi_data(call, TOKEN),
         .logit = syi_data(call, LOGIT),

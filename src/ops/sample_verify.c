@@ -15,6 +15,12 @@ enum {
     SEED,
     OFFSET,
     STREAM,
+    TOP_N_SIGMA,
+    TYPICAL_P,
+    XTC_PROBABILITY,
+    XTC_THRESHOLD,
+    DYNATEMP_RANGE,
+    DYNATEMP_EXPONENT,
     ALLOW_BITS,
     OVERRIDE_INDPTR,
     OVERRIDE_TOKEN,
@@ -50,6 +56,7 @@ static const sy_field_info fields[] = {
     [OFFSET] = SYI_PER_ROW(offset, SYI_COUNTER_TYPES, 0, "step of the first token; missing: 0"),
     [STREAM] = SYI_PER_ROW(stream, SYI_COUNTER_TYPES | SYI_U32, 0,
                            "request number; missing: 0, or place if seed is [1]"),
+    SYI_SAMPLE_STAGES,
     [ALLOW_BITS] = SYI_OPTIONAL(allow_bits, SYI_I32 | SYI_U32, 0, 2, 3, "N ceil(V/32)",
                                 "bit 1: the token may be picked; or one row"),
     SYI_SAMPLE_OVERRIDES("N+1", "K"),
@@ -81,6 +88,7 @@ static const sy_field_info fields[] = {
     SYI_SCALAR(noise, ENUM, .words = "auto none - race cdf", .help = "auto: cdf if seed is given, else none"),
     SYI_SAMPLE_OPTIONS,
     SYI_SCALAR(top_logprobs, I64, .range = "0..V", .help = "M: tokens of top_token; 0: none"),
+    SYI_SAMPLE_ORDER,
 };
 
 static const struct syi_draft_fields draft_fields = {LOGITS, CU_LENS, DRAFT_TOKEN, PARENT};
@@ -236,6 +244,7 @@ static sy_status check_values(struct syi_call *call)
                         "is Q, want AUTO, NONE, RACE or CDF: there is no q");
     SYI_TRY(syi_check_scalars(call, N_TENSORS + 1, call->op->info.n_fields));
     SYI_TRY(syi_sample_check_seed(call, a->noise, a->seed));
+    SYI_TRY(syi_sample_check_stages(call, TOP_N_SIGMA, a->stages, a->seed != NULL));
     SYI_TRY(syi_sample_check_logprobs(call, a->logprob_mode, a->top_logprobs > 0 ? "top_logprobs" : NULL,
                                       outputs, sizeof outputs / sizeof *outputs));
     SYI_TRY(syi_sample_check_vocab_limit(call, vocab_of(call)));
@@ -288,6 +297,14 @@ static struct syi_sample_plan rows_of(const struct syi_call *call)
         .seed = syi_column_of(call, SEED),
         .offset = syi_column_of(call, OFFSET),
         .stream = syi_column_of(call, STREAM),
+        .top_n_sigma = syi_column_of(call, TOP_N_SIGMA),
+        .typical_p = syi_column_of(call, TYPICAL_P),
+        .xtc_probability = syi_column_of(call, XTC_PROBABILITY),
+        .xtc_threshold = syi_column_of(call, XTC_THRESHOLD),
+        .dynatemp_range = syi_column_of(call, DYNATEMP_RANGE),
+        .dynatemp_exponent = syi_column_of(call, DYNATEMP_EXPONENT),
+        .stages = a->stages,
+        .staged = syi_sample_has_stages(call, TOP_N_SIGMA, a->stages),
         .seed_per_row = seeded && syi_extent(call, SEED, 0) == syi_drafts_requests(call, &draft_fields),
         .noise = a->noise != SY_NOISE_AUTO ? a->noise
                  : seeded                  ? SY_NOISE_CDF

@@ -60,7 +60,7 @@
 enum syi_op_id { SYI_OPERATORS(SYI_OP_ID) SYI_N_OPS, SYI_N_BACKEND_OPS = SYI_ALL_TO_ALL_DISPATCH };
 #undef SYI_OP_ID
 
-enum { SYI_MAX_TENSORS = 32 }; /* of an operator */
+enum { SYI_MAX_TENSORS = 40 }; /* of an operator */
 
 /* A tensor as rows: row r begins at data + r*stride. data is NULL for a tensor that was not given. */
 struct syi_rows {
@@ -457,7 +457,10 @@ struct syi_kv_blocks_plan {
 
 struct syi_sample_plan {
     sy_sample_args args;
-    struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream, given_token;
+    struct syi_column top_k, top_p, min_p, temperature, seed, offset, stream;
+    struct syi_column top_n_sigma, typical_p, xtc_probability, xtc_threshold, dynatemp_range,
+        dynatemp_exponent;
+    struct syi_column given_token;
     struct syi_tensor logits, q;
     struct syi_tensor allow_bits; /* rows of V bits, in whole words of 32; stride 0: one for all */
     struct syi_tensor override_indptr, override_token, override_logit, score_token;
@@ -471,12 +474,15 @@ struct syi_sample_plan {
     sy_logprob logprob_mode;          /* FINAL where RAW is the same */
     bool seed_per_row;                /* the stream is then 0 where none is given, else the row */
     bool lists;                       /* there may be a list_token or list_prob */
+    sy_stages stages;
+    bool staged; /* the order is not the default one, or there are tensors of more stages */
 };
 
 /* Whether rows may have filters. */
 SYI_BOTH static inline bool syi_sample_filters(const struct syi_sample_plan *p)
 {
-    return p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL;
+    return p->top_k.rows.data != NULL || p->top_p.rows.data != NULL || p->min_p.rows.data != NULL ||
+           p->staged;
 }
 
 /* Whether candidates may be sorted. */
@@ -531,6 +537,7 @@ struct syi_sample_overrides_plan {
     struct syi_token_lists stop;    /* token NULL: none; indptr NULL: one list for all requests */
     struct syi_column repetition, frequency, presence, min_tokens;
     bool output_only;                      /* the history does not begin with the prompt */
+    bool bias_first;                       /* biases are added before penalties */
     int64_t more;                          /* overrides of a row beside those of the first three lists */
     int64_t most;                          /* overrides there can be */
     unsigned char *indptr, *token, *logit; /* [rows+1] i64, [n] i32, [n] f32; n at least `most` */

@@ -119,12 +119,9 @@ SYI_BOTH static inline int syi_top_bit(uint64_t value)
 #endif
 }
 
-/* ln(weight_sum * 2^-40) in f64; weight_sum > 0. */
-SYI_BOTH static inline double syi_log_weight(uint64_t weight_sum)
+/* ln(mantissa * 2^k) in f64; 1 <= mantissa < 2. */
+SYI_BOTH static inline double syi_log_parts(double mantissa, int k)
 {
-    int k = syi_top_bit(weight_sum);
-    const uint64_t top = k > 52 ? weight_sum >> (k - 52) : weight_sum << (52 - k);
-    double mantissa = (double)top * 0x1p-52;
     if (mantissa > 1.4142135623730951) {
         mantissa *= 0.5;
         k += 1;
@@ -134,7 +131,120 @@ SYI_BOTH static inline double syi_log_weight(uint64_t weight_sum)
     double g = 1.0 / 21;
     for (int d = 19; d >= 1; d -= 2)
         g = fma(g, z, 1.0 / d);
-    return fma((double)(k - 40), 0.6931471805599453, (2.0 * s) * g);
+    return fma((double)k, 0.6931471805599453, (2.0 * s) * g);
+}
+
+/* ln(weight_sum * 2^-40) in f64; weight_sum > 0. */
+SYI_BOTH static inline double syi_log_weight(uint64_t weight_sum)
+{
+    const int k = syi_top_bit(weight_sum);
+    const uint64_t top = k > 52 ? weight_sum >> (k - 52) : weight_sum << (52 - k);
+    return syi_log_parts((double)top * 0x1p-52, k - 40);
+}
+
+/* ---- Stages ---- */
+
+/* ln of a normal f64 above 0. */
+SYI_BOTH static inline double syi_log(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    const int k = (int)(bits >> 52) - 1023;
+    bits = (bits & UINT64_C(0xfffffffffffff)) | UINT64_C(0x3ff0000000000000);
+    memcpy(&x, &bits, sizeof x);
+    return syi_log_parts(x, k);
+}
+
+/* The upper 53 bits of an integer, the others cut off. */
+SYI_BOTH static inline double syi_upper_bits(syi_u128 v)
+{
+    const uint64_t high = (uint64_t)(v >> 64), low = (uint64_t)v;
+    if (v == 0)
+        return 0.0;
+    const int k = high != 0 ? 64 + syi_top_bit(high) : syi_top_bit(low);
+    const uint64_t top = k > 52 ? (uint64_t)(v >> (k - 52)) << (k < 64 ? k - 52 : 0) : low;
+    return k < 64 ? (double)top : (double)top * (double)(UINT64_C(1) << (k - 64)) * 0x1p12;
+}
+
+/* Sums over tokens, all of them integers. `heat` is of e * -t * 2^40, the others of distances below the largest logit in
+   units of 2^-11. */
+struct syi_stage_sums {
+    uint64_t weight, heat;
+    uint64_t n, distance, square;
+};
+
+/* The mean of -t. */
+SYI_BOTH static inline double syi_mean_heat(const struct syi_stage_sums *s)
+{
+    return syi_upper_bits(s->heat) / syi_upper_bits(s->weight);
+}
+
+/* Of 0 to 2^51, ties to even; see syi_weight. */
+SYI_BOTH static inline uint64_t syi_round(double value)
+{
+#ifdef __CUDA_ARCH__
+    return __double2ull_rn(value);
+#else
+    const double shifted = value + 0x1p52;
+    uint64_t bits;
+    memcpy(&bits, &shifted, sizeof bits);
+    return bits - UINT64_C(0x4330000000000000);
+#endif
+}
+
+SYI_BOTH static inline uint64_t syi_heat(float e, float t)
+{
+    return e > 0.0f ? syi_round((double)(e * -t) * 0x1p40) : 0;
+}
+
+/* Largest distance below the largest logit that top-n-sigma keeps; NaN: every one. */
+SYI_BOTH static inline float syi_sigma_limit(const struct syi_stage_sums *s, float n)
+{
+    const syi_u128 spread = (syi_u128)s->n * s->square - (syi_u128)s->distance * s->distance;
+    const double sigma = sqrt(syi_upper_bits(spread)) / (double)s->n * 0x1p-11;
+    return (float)((double)n * sigma);
+}
+
+/* A distance below the largest logit in units of 2^-11; farther ones do not count. */
+#define SYI_SIGMA_FAR 512.0f
+SYI_BOTH static inline uint64_t syi_sigma_units(float distance)
+{
+    return syi_round((double)distance * 0x1p11);
+}
+
+/* The temperature that the entropy of n tokens, whose sums are at temperature 1, makes of one of 2^100 or less. */
+SYI_BOTH static inline float syi_dynamic_temperature(const struct syi_stage_sums *s, int64_t n, float t,
+                                                     float range, float exponent)
+{
+    const float low = t - range > 0.0f ? t - range : 0.0f, high = t + range;
+    if (n < 2)
+        return t;
+    const double entropy = syi_log_weight(s->weight) + syi_mean_heat(s),
+                 share = entropy / syi_log_weight((uint64_t)n << 40);
+    const double x = share < 1.0 ? share : 1.0;
+    double power = x;
+    if (exponent <= 0.0f)
+        power = 1.0;
+    else if (exponent == exponent && exponent != 1.0f)
+        power = x > 0.0 ? (double)syi_exp((float)((double)exponent * syi_log(x))) : 0.0;
+    const float made = (float)fma((double)high - (double)low, power, (double)low);
+    return made != made ? 1.0f : made < 0x1p100f ? made : 0x1p100f;
+}
+
+/* Whether a uniform number, in units of 2^-64, is below a probability. */
+SYI_BOTH static inline bool syi_below(uint64_t uniform, float probability)
+{
+    const double limit = (double)probability * 0x1p64;
+    if (!(limit > 0.0) || limit >= 0x1p64)
+        return limit > 0.0;
+    const uint64_t whole = (uint64_t)limit;
+    return uniform < whole || (uniform == whole && (double)whole < limit);
+}
+
+/* How far a token is from what is typical: | -t - mean |. */
+SYI_BOTH static inline float syi_surprise(float t, float mean)
+{
+    return fabsf(-t - mean);
 }
 
 /* ---- Noise ---- */

@@ -37,7 +37,7 @@
 
 enum {
     CASE_RANK = 8,
-    CASE_NAMES = 96,
+    CASE_NAMES = 144,
     CASE_HARD = 40,
     CASE_LINES = 16,
     CASE_PLANES = SY_KV_MAX_PLANES,

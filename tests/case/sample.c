@@ -90,6 +90,8 @@ static struct oracle_sample_row row_of(struct call *c, int64_t b, struct oracle_
     row.logprob_mode = a->logprob_mode;
     row.empty_token = a->empty_token;
     row.probs_in = a->probs_in;
+    row.stages = a->stages;
+    row.staged |= a->stages != SY_STAGES_DEFAULT;
     row.n_top = top->given ? top->shape[1] : 0;
     row.n_score = score->given ? score->shape[1] : 0;
     row.score = score->given ? case_wide(c, "score_token") + b * row.n_score : NULL;
@@ -189,6 +191,8 @@ static void make_inputs(struct call *c, struct operand *logits, bool plain)
     const int64_t edge = case_pick(c, "edge", EDGES);
     if (edge != P_ALONE && edge != MIN_P_ALONE)
         maybe_cuts(c, vocab, plain);
+    if (!plain && !a->probs_in)
+        make_stages(c, &a->stages);
     make_counters(c, a->noise);
     if (a->noise == SY_NOISE_Q || case_chance(c, "q", 5))
         fill_q(c, case_in(c, "q"), a->probs_in);
@@ -294,6 +298,11 @@ static void note_row(struct call *c, const struct oracle_sample_row *row,
     case_note(c, "min_p cuts", r->mp_cut);
     case_note(c, "all three cut", r->k_on && r->p_on && r->mp_cut);
     case_note(c, "equal scores", r->score_tied);
+    case_note(c, "top-n-sigma cuts", r->sigma_cut);
+    case_note(c, "typical cuts", r->typical_cut);
+    case_note(c, "typical cuts ties", r->typical_tied);
+    case_note(c, "XTC removes", r->xtc_cut);
+    case_note(c, "dynamic temperature", r->dynamic);
     case_note(c, "the first is not allowed", row->allowed != NULL && !row->allowed[first]);
     case_note(c, "the first is overridden", first != raw);
     case_note(c, "given", row->given != NULL);
@@ -358,6 +367,13 @@ static const struct rejection rejections[] = {
     {"allow_bits.shape[1]=2", SY_ERR_SHAPE, "[3,2]", "[3,1]"},
     /* ceil(V/32) has no overflow of its own. */
     {"logits.shape[1]=2^63-1 q=-", SY_ERR_SHAPE, "[3,1]", "[3,288230376151711744]", .blame = "allow_bits"},
+    {"xtc_probability=-", SY_ERR_NULL, "xtc_threshold is given, want both"},
+    {"dynatemp_range=-", SY_ERR_NULL, "dynatemp_exponent is given, want both"},
+    {"typical_p.shape[0]=2", SY_ERR_SHAPE, "[2]", "[1], [3] or [3,1]"},
+    {"noise=none seed=-", SY_ERR_VALUE, "seed is missing", .blame = "xtc_probability"},
+    {"stages=vllm", SY_ERR_VALUE, "VLLM while top_n_sigma is given"},
+    {"stages=hf top_n_sigma=-", SY_ERR_VALUE, "HF while xtc_probability is given"},
+    {"probs_in=1", SY_ERR_VALUE, "in a call with stages"},
     {"noise=race seed=-", SY_ERR_VALUE, "RACE", "seed"},
     {"noise=cdf seed=-", SY_ERR_VALUE, "CDF", "seed"},
     {"noise=q q=-", SY_ERR_VALUE, "is Q", "want q"},
@@ -404,14 +420,34 @@ const struct op_case case_sample = {
     .name = "sample",
     .make = make,
     .oracle = oracle,
-    .hard = {"NaN", "+inf", "no candidate", "k cuts ties", "p cuts ties", "p is not reached", "min_p cuts",
-             "all three cut", "equal scores", "the first is not allowed", "the first is overridden", "given",
-             "outside the distribution", "not the first is drawn", "long rows", "cut on the edge",
+    .hard = {"NaN",
+             "+inf",
+             "no candidate",
+             "k cuts ties",
+             "p cuts ties",
+             "p is not reached",
+             "min_p cuts",
+             "all three cut",
+             "equal scores",
+             "top-n-sigma cuts",
+             "typical cuts",
+             "typical cuts ties",
+             "XTC removes",
+             "dynamic temperature",
+             "the first is not allowed",
+             "the first is overridden",
+             "given",
+             "outside the distribution",
+             "not the first is drawn",
+             "long rows",
+             "cut on the edge",
              "wrong contents"},
     .small =
         "f32 B=3 V=8 M=4 S=2 q allow_bits overridden logprob_mode=final top stated score_token " ALL_OUTPUTS
             FORM("top_k") FORM("top_p") FORM("min_p") FORM("temperature") FORM("seed") FORM("offset")
-                FORM("stream") FORM("given_token"),
+                FORM("stream") FORM("given_token") FORM("top_n_sigma") FORM("typical_p")
+                    FORM("xtc_probability") FORM("xtc_threshold") FORM("dynatemp_range")
+                        FORM("dynatemp_exponent"),
     .shapes = {"f32 B=9 V=65544 plain seed top_p token",
                "f32 B=9 V=65552 kind=17 plain seed top_p token kept"},
     .lines = {"bf16 B=48 V=3000 kind=5 top_k k=0 top_p top_p:=6 token kept q style=1"},

@@ -223,6 +223,34 @@ static inline void maybe_cuts(struct call *c, int64_t vocab, bool no_min_p)
     maybe_reals(c, "temperature", t, sizeof t / sizeof *t, 3);
 }
 
+/* Stages in another order, and more of them. */
+static inline bool make_stages(struct call *c, const sy_stages *stages)
+{
+    static const float n[] = {1, .5f, 2, .01f, 0, -1, 1e30f, NAN, INFINITY},
+                       typical[] = {.5f, .9f, .2f, .99f, 0, -1, 1e-30f, 1, NAN, INFINITY},
+                       xtc[] = {1, .5f, 2, 1e-30f, 0, NAN},
+                       likely[] = {.1f, .05f, .3f, .001f, 0, 1, NAN, .6f},
+                       range[] = {.5f, 1, .8f, 0, -1, 100, NAN, INFINITY},
+                       exponent[] = {1, 2, .5f, 0, -1, NAN, 30};
+    const bool text = c->in->kind == READ_TEXT;
+    if (!text && !case_chance(c, "staged", 3))
+        return false;
+    case_any_scalar(c, "stages");
+    const bool all = *stages == SY_STAGES_DEFAULT || *stages == SY_STAGES_LLAMA;
+    if (all)
+        maybe_reals(c, "top_n_sigma", n, sizeof n / sizeof *n, 2);
+    if (*stages != SY_STAGES_VLLM)
+        maybe_reals(c, "typical_p", typical, sizeof typical / sizeof *typical, 1);
+    if (all)
+        maybe_reals(c, "xtc_probability", xtc, sizeof xtc / sizeof *xtc, 1);
+    if (case_field(c, "xtc_probability")->given)
+        maybe_reals(c, "xtc_threshold", likely, sizeof likely / sizeof *likely, .3);
+    maybe_reals(c, "dynatemp_range", range, sizeof range / sizeof *range, 2);
+    if (case_field(c, "dynatemp_range")->given)
+        maybe_reals(c, "dynatemp_exponent", exponent, sizeof exponent / sizeof *exponent, 3);
+    return true;
+}
+
 /* Seeds that rows share, any numbers, the largest. */
 static inline void fill_counter(struct call *c, struct operand *x)
 {
@@ -237,7 +265,8 @@ static inline void fill_counter(struct call *c, struct operand *x)
 /* A seed where the noise needs one. */
 static inline void make_counters(struct call *c, sy_noise noise)
 {
-    const bool needed = noise == SY_NOISE_RACE || noise == SY_NOISE_CDF;
+    const bool needed =
+        noise == SY_NOISE_RACE || noise == SY_NOISE_CDF || case_field(c, "xtc_probability")->given;
     fill_counter(c, needed ? case_in(c, "seed") : maybe_in(c, "seed", 2));
     fill_counter(c, maybe_in(c, "offset", 2));
     fill_counter(c, maybe_in(c, "stream", 2));
@@ -406,6 +435,13 @@ static inline void make_overrides(struct call *c, const struct operand *logits, 
     }
 }
 
+/* Whether the call has tensors of more stages. */
+static inline bool has_stages(struct call *c)
+{
+    return case_field(c, "top_n_sigma")->given || case_field(c, "typical_p")->given ||
+           case_field(c, "xtc_probability")->given || case_field(c, "dynatemp_range")->given;
+}
+
 /* What all noises and cuts read of one row of logits. */
 static inline struct oracle_sample_row edited_row(struct call *c, int64_t b, int64_t row, int64_t vocab)
 {
@@ -432,6 +468,13 @@ static inline struct oracle_sample_row edited_row(struct call *c, int64_t b, int
         .p = row_real(c, "top_p", b, 1),
         .min_p = row_real(c, "min_p", b, 0),
         .temperature = row_real(c, "temperature", b, 1),
+        .n_sigma = row_real(c, "top_n_sigma", b, 0),
+        .typical = row_real(c, "typical_p", b, 1),
+        .xtc = row_real(c, "xtc_probability", b, 0),
+        .likely = row_real(c, "xtc_threshold", b, .1f),
+        .range = row_real(c, "dynatemp_range", b, 0),
+        .exponent = row_real(c, "dynatemp_exponent", b, 1),
+        .staged = has_stages(c),
         .seed = (uint64_t)row_int(c, "seed", b, 0),
         .offset = (uint64_t)row_int(c, "offset", b, 0),
         .stream = (uint32_t)row_int(c, "stream", b, own_seed ? 0 : b),

@@ -140,6 +140,7 @@ static void make(struct call *c)
     if (gives(c, "stops", 2))
         more += make_stops(c, d.requests, d.vocab);
     case_any_scalar(c, "history_scope");
+    case_any_scalar(c, "bias_first");
     if (case_chance(c, "wrong", 6))
         make_wrong(c, &d);
     const int64_t room = most * lists + d.rows * more;
@@ -179,7 +180,7 @@ struct overrides_row {
     const int64_t *const *seq;
     const int64_t *n_seq, *stop;
     const float *seq_bias;
-    bool output_only;
+    bool output_only, bias_first;
 };
 
 static int64_t how_often(int64_t token, const int64_t *list, int64_t n)
@@ -204,12 +205,21 @@ static bool continues(const struct overrides_row *row, const int64_t *seq, int64
     return true;
 }
 
+/* Each sum is made in double, as all steps below. */
+static float with_biases(const struct overrides_row *row, int64_t token, float x)
+{
+    for (int64_t i = 0; i < row->n_bias; i++)
+        if (row->bias_token[i] == token)
+            x = (float)((double)x + (double)row->bias[i]);
+    return x;
+}
+
 /* Each step is made in double and rounded to f32, which is the f32 result because a double has more than twice the bits. */
 static float edited(const struct overrides_row *row, int64_t token)
 {
     const int64_t count = how_often(token, row->output, row->n_output);
     const bool seen = count > 0 || how_often(token, row->prompt, row->n_prompt) > 0;
-    float x = row->logits[token];
+    float x = row->bias_first ? with_biases(row, token, row->logits[token]) : row->logits[token];
     if (seen && !isnan(row->repetition))
         x = (float)(x > 0 ? (double)x / (double)row->repetition : (double)x * (double)row->repetition);
     if (count > 0 && !isnan(row->frequency)) {
@@ -218,9 +228,7 @@ static float edited(const struct overrides_row *row, int64_t token)
     }
     if (count > 0 && !isnan(row->presence))
         x = (float)((double)x - (double)row->presence);
-    for (int64_t i = 0; i < row->n_bias; i++)
-        if (row->bias_token[i] == token)
-            x = (float)((double)x + (double)row->bias[i]);
+    x = row->bias_first ? x : with_biases(row, token, x);
     for (int64_t s = 0; s < row->n_seqs; s++) {
         const int64_t before = row->n_seq[s] - 1;
         const float bias = row->seq_bias != NULL ? row->seq_bias[s] : -INFINITY;
@@ -306,7 +314,8 @@ static int64_t edit_row(struct call *c, const struct drafts *d, bool drafts, int
                                 .frequency = row_real(c, "frequency_penalty", b, 0),
                                 .presence = row_real(c, "presence_penalty", b, 0),
                                 .min_tokens = row_int(c, "min_tokens", b, 0),
-                                .output_only = a->history_scope == SY_HISTORY_OUTPUT};
+                                .output_only = a->history_scope == SY_HISTORY_OUTPUT,
+                                .bias_first = a->bias_first};
     row.prompt = list_of(c, "prompt_indptr", "prompt_token", b, &row.n_prompt);
     row.output = list_of(c, "output_indptr", "output_token", b, &row.n_output);
     row.bias_token = list_of(c, "bias_indptr", "bias_token", b, &row.n_bias);

@@ -23,6 +23,8 @@ static void sample_row(struct call *c, const struct drafts *d, int64_t b, int64_
     row.logprob_mode = a->logprob_mode;
     row.empty_token = a->empty_token;
     row.k_limit = a->k_limit;
+    row.stages = a->stages;
+    row.staged |= a->stages != SY_STAGES_DEFAULT;
     row.n_top = top->given ? top->shape[top->rank - 1] : 0;
     *got = (struct oracle_sample_result){.list = case_memory(c, n * sizeof *got->list),
                                          .prob = case_memory(c, n * sizeof *got->prob),
@@ -96,6 +98,7 @@ static void make(struct call *c)
         case_any_scalar(c, scalars[i]);
     a->k_limit = limits[case_pick(c, "k_limit", 4)];
     maybe_cuts(c, d.vocab, false);
+    make_stages(c, &a->stages);
     make_counters(c, a->noise);
     if (gives(c, "allow_bits", 2))
         make_allow(c, &d);

@@ -90,13 +90,9 @@ static float score_of(float e, float q, float eps)
     return e / d;
 }
 
-double oracle_sample_ln(uint64_t fixed40)
+/* ln(mant * 2^k), 1 <= mant < 2. */
+static double ln_of_parts(double mant, int k)
 {
-    int k = 63;
-    while (!(fixed40 >> k & 1))
-        k--;
-    uint64_t top = k > 52 ? fixed40 >> (k - 52) : fixed40 << (52 - k);
-    double mant = ldexp((double)top, -52);
     if (mant > 1.4142135623730951) {
         mant /= 2;
         k++;
@@ -104,7 +100,28 @@ double oracle_sample_ln(uint64_t fixed40)
     double s = (mant - 1) / (mant + 1), z = s * s, g = 1.0 / 21;
     for (int d = 19; d >= 1; d -= 2)
         g = fma(g, z, 1.0 / d);
-    return fma(k - 40, 0.6931471805599453, (2 * s) * g);
+    return fma(k, 0.6931471805599453, (2 * s) * g);
+}
+
+/* The upper 53 bits of an integer. */
+static double cut_to_double(u128 v)
+{
+    int k = 0;
+    for (; v >> 53; v >>= 1)
+        k++;
+    return ldexp((double)(uint64_t)v, k);
+}
+
+static double ln_of(double x)
+{
+    int k;
+    const double mant = 2 * frexp(x, &k);
+    return ln_of_parts(mant, k - 1);
+}
+
+double oracle_sample_ln(uint64_t fixed40)
+{
+    return ln_of(ldexp(cut_to_double(fixed40), -40));
 }
 
 /* ---- Noise of 7.8 ---- */
@@ -178,6 +195,8 @@ struct state {
     int64_t *list;         /* [V] ranks of the candidates in list order */
     int64_t n;
     bool empty, cold, greedy;
+    int64_t first; /* rank of the first candidate */
+    bool draws;    /* by the numbers of the call: a temperature that the entropy makes does not change it */
 };
 
 static int before(const void *a, const void *b)
@@ -298,6 +317,253 @@ static void make_list(struct state *s, struct oracle_sample_result *out)
     out->mp_cut = s->n < n;
 }
 
+/* ---- Stages ---- */
+
+/* What the candidates are at a temperature: weights of their own largest logit. Returns their sum. */
+static u128 weigh_state(struct state *s, float temperature)
+{
+    const float max = s->by_rank[s->first].z;
+    u128 sum = 0;
+    for (int64_t r = s->first; r < s->row->vocab; r++)
+        if (s->by_rank[r].in) {
+            weigh(&s->by_rank[r], max, temperature, false);
+            sum += s->by_rank[r].w;
+        }
+    return sum;
+}
+
+static int64_t count_in(const struct state *s)
+{
+    int64_t n = 0;
+    for (int64_t r = 0; r < s->row->vocab; r++)
+        n += s->by_rank[r].in;
+    return n;
+}
+
+static void find_first(struct state *s)
+{
+    s->first = 0;
+    while (!s->by_rank[s->first].in)
+        s->first++;
+}
+
+/* Keeps the first n candidates, and what equals the last of them where ties stay together. */
+static void keep_first(struct state *s, int64_t n)
+{
+    float last = 0;
+    for (int64_t r = 0; r < s->row->vocab; r++) {
+        struct token *const t = &s->by_rank[r];
+        if (!t->in)
+            continue;
+        t->in = n > 0 || (s->row->ties == SY_TIES_ALL && t->z == last);
+        last = n-- > 0 ? t->z : last;
+    }
+}
+
+static double mean_heat(const struct state *s, u128 sum)
+{
+    u128 heat = 0;
+    for (int64_t r = 0; r < s->row->vocab; r++) {
+        const struct token *const t = &s->by_rank[r];
+        if (t->in && t->e > 0)
+            heat += (u128)nearbyint(ldexp((double)(t->e * -t->t), 40));
+    }
+    return cut_to_double(heat) / cut_to_double(sum);
+}
+
+static void sigma_stage(struct state *s, struct oracle_sample_result *out)
+{
+    const float max = s->by_rank[s->first].z, n = s->row->n_sigma;
+    u128 count = 0, sum = 0, squares = 0;
+    if (!(n > 0))
+        return;
+    for (int64_t r = 0; r < s->row->vocab; r++) {
+        const float d = max - s->by_rank[r].z;
+        if (!s->by_rank[r].in || !(d < 512))
+            continue;
+        const u128 units = (u128)nearbyint(ldexp((double)d, 11));
+        count++;
+        sum += units;
+        squares += units * units;
+    }
+    const double sigma =
+        ldexp(sqrt(cut_to_double(count * squares - sum * sum)) / (double)(int64_t)count, -11);
+    const float limit = (float)((double)n * sigma);
+    for (int64_t r = 0; r < s->row->vocab; r++)
+        if (s->by_rank[r].in && max - s->by_rank[r].z > limit) {
+            s->by_rank[r].in = false;
+            out->sigma_cut = true;
+        }
+}
+
+struct near {
+    float far;
+    struct token *token;
+};
+
+static int nearer(const void *a, const void *b)
+{
+    const struct near *x = a, *y = b;
+    if (x->far != y->far)
+        return x->far < y->far ? -1 : 1;
+    return before(x->token, y->token);
+}
+
+static void typical_stage(struct state *s, float temperature, struct oracle_sample_result *out)
+{
+    const float p = s->row->typical;
+    if (!(p < 1) || !s->draws)
+        return;
+    const u128 all = weigh_state(s, temperature);
+    const float mean = (float)mean_heat(s, all);
+    const uint64_t target = p > 0 ? theta_of(p, (uint64_t)all) : 1;
+    struct near *const near = malloc((size_t)s->row->vocab * sizeof *near);
+    int64_t n = 0, i = 0;
+    if (!near)
+        abort();
+    for (int64_t r = 0; r < s->row->vocab; r++) {
+        struct token *const t = &s->by_rank[r];
+        if (t->in && t->w > 0)
+            near[n++] = (struct near){fabsf(-t->t - mean), t};
+        out->typical_cut |= t->in;
+        t->in = false;
+    }
+    qsort(near, (size_t)n, sizeof *near, nearer);
+    for (u128 sum = 0; sum < target; i++) {
+        near[i].token->in = true;
+        sum += near[i].token->w;
+    }
+    out->typical_cut &= i < n;
+    out->typical_tied |= i < n && near[i].far == near[i - 1].far;
+    for (; s->row->ties == SY_TIES_ALL && i < n && near[i].far == near[i - 1].far; i++)
+        near[i].token->in = true;
+    out->ranked = true;
+    free(near);
+    find_first(s);
+}
+
+static void xtc_stage(struct state *s, float temperature, struct oracle_sample_result *out)
+{
+    const struct oracle_sample_row *const row = s->row;
+    uint32_t words[4];
+    int64_t last = -1, n = 0;
+    if (!(row->xtc > 0) || !(row->likely > 0) || row->likely >= 1 || row->given || !s->draws)
+        return;
+    draw(row->seed, row->offset, row->stream, 0xffffffffu, words);
+    if ((long double)(words[2] + ((uint64_t)words[3] << 32)) >= ldexpl((long double)row->xtc, 64))
+        return;
+    const uint64_t likely = theta_of(row->likely, (uint64_t)weigh_state(s, temperature));
+    for (int64_t r = 0; r < row->vocab; r++)
+        if (s->by_rank[r].in && s->by_rank[r].w >= likely) {
+            last = r;
+            n++;
+        }
+    for (int64_t r = 0; r < last && n > 1; r++) {
+        out->xtc_cut |= s->by_rank[r].in;
+        s->by_rank[r].in = false;
+    }
+    find_first(s);
+}
+
+static float temperature_stage(struct state *s, struct oracle_sample_result *out)
+{
+    const struct oracle_sample_row *const row = s->row;
+    const float t = isnan(row->temperature)       ? 1.0f
+                    : row->temperature > 0x1p100f ? 0x1p100f
+                                                  : row->temperature;
+    const int64_t n = count_in(s);
+    float made = t;
+    if (!(row->range > 0))
+        return clamp_temperature(row->temperature);
+    out->dynamic = true;
+    if (n > 1) {
+        const u128 all = weigh_state(s, 1);
+        const double entropy = oracle_sample_ln((uint64_t)all) + mean_heat(s, all);
+        const double share = entropy / ln_of((double)n), x = share < 1 ? share : 1, y = (double)row->exponent;
+        const float low = t - row->range > 0 ? t - row->range : 0, high = t + row->range;
+        const double power = isnan(y) || y == 1 ? x
+                             : y <= 0           ? 1
+                             : x > 0            ? (double)oracle_sample_exp((float)(y * ln_of(x)))
+                                                : 0;
+        made = (float)fma((double)high - (double)low, power, (double)low);
+    }
+    s->cold = made < 1e-5f;
+    s->greedy = row->noise == SY_NOISE_NONE || s->cold;
+    return clamp_temperature(made);
+}
+
+static void top_p_stage(struct state *s, float temperature, struct oracle_sample_result *out)
+{
+    const struct oracle_sample_row *const row = s->row;
+    int64_t n = 0;
+    u128 sum = 0;
+    if (!(row->p < 1))
+        return;
+    out->p_on = out->ranked = true;
+    const u128 all = weigh_state(s, temperature);
+    const uint64_t theta = row->p > 0 ? theta_of(row->p, (uint64_t)all) : 1;
+    for (int64_t r = 0; r < row->vocab && sum < theta; r++)
+        if (s->by_rank[r].in) {
+            sum += s->by_rank[r].w;
+            n++;
+        }
+    keep_first(s, n);
+}
+
+static void min_p_stage(struct state *s, float temperature, struct oracle_sample_result *out)
+{
+    const struct oracle_sample_row *const row = s->row;
+    if (!(row->min_p > 0))
+        return;
+    weigh_state(s, temperature);
+    for (int64_t r = 0; r < row->vocab; r++)
+        if (s->by_rank[r].in && (row->min_p >= 1 ? r > s->first : s->by_rank[r].e < row->min_p)) {
+            s->by_rank[r].in = false;
+            out->mp_cut = true;
+        }
+}
+
+/* By letter: temperature, top-n-sigma, top-k, typical, top-p, min-p, XTC. */
+static void run_stages(struct state *s, struct oracle_sample_result *out)
+{
+    static const char *const orders[] = {"tskypmx", "skypmxt", "tmkp", "tkpmy"};
+    const struct oracle_sample_row *const row = s->row;
+    const int64_t limit = row->k_limit == 0           ? row->vocab - 1
+                          : row->k_limit < row->vocab ? row->k_limit
+                                                      : row->vocab;
+    float t = 1;
+    for (int64_t r = 0; r < row->vocab; r++)
+        s->by_rank[r].in = s->by_rank[r].z > -INFINITY;
+    s->first = 0;
+    s->cold = s->cold && !(row->range > 0);
+    s->greedy = row->noise == SY_NOISE_NONE || s->cold;
+    s->draws = !s->greedy;
+    for (const char *stage = orders[row->stages]; *stage && !s->empty; stage++) {
+        if (*stage == 't')
+            t = temperature_stage(s, out);
+        else if (*stage == 's')
+            sigma_stage(s, out);
+        else if (*stage == 'k' && row->k >= 1 && row->k <= limit) {
+            out->k_on = out->ranked = true;
+            keep_first(s, row->k);
+        } else if (*stage == 'y')
+            typical_stage(s, t, out);
+        else if (*stage == 'p')
+            top_p_stage(s, t, out);
+        else if (*stage == 'm')
+            min_p_stage(s, t, out);
+        else if (*stage == 'x')
+            xtc_stage(s, t, out);
+    }
+    if (!s->empty)
+        out->weight_sum = (uint64_t)weigh_state(s, t);
+    for (int64_t j = 0; j < row->vocab; j++) {
+        const int64_t r = out->ranked ? j : s->rank_of[j];
+        if (s->by_rank[r].in)
+            s->list[s->n++] = r;
+    }
+}
+
 static int64_t choose_by_score(const struct state *s, struct oracle_sample_result *out)
 {
     const struct oracle_sample_row *row = s->row;
@@ -320,7 +586,7 @@ static int64_t choose_by_score(const struct state *s, struct oracle_sample_resul
             out->score_tied = false;
         }
     }
-    return best < 0 ? 0 : best;
+    return best < 0 ? s->first : best;
 }
 
 static u128 candidate_weight(const struct state *s)
@@ -384,7 +650,7 @@ static void rank_final(const struct state *s, struct ranked *to)
     to->n = 0;
     for (int64_t r = 0; r < s->row->vocab && !s->empty; r++) {
         const struct token *c = &s->by_rank[r];
-        if (s->cold ? r > 0 : !c->in || !(c->z > -INFINITY))
+        if (s->cold ? r != s->first : !c->in || !(c->z > -INFINITY))
             continue;
         to->token[to->n] = c->i;
         to->logprob[to->n++] = s->cold ? 0.0f : share(s->row, c, total);
@@ -468,8 +734,11 @@ void oracle_sample_row(const struct oracle_sample_row *row, struct oracle_sample
     if (!s.by_rank || !s.rank_of || !s.list)
         abort();
     read_row(&s, out);
-    make_list(&s, out);
-    int64_t rank = 0;
+    if (row->staged)
+        run_stages(&s, out);
+    else
+        make_list(&s, out);
+    int64_t rank = s.first;
     if (!s.empty && !s.greedy)
         rank = row->noise == SY_NOISE_CDF ? choose_by_cdf(&s) : choose_by_score(&s, out);
     out->token = s.empty ? (row->empty_token == SY_EMPTY_ZERO ? 0 : -1) : s.by_rank[rank].i;

@@ -30,6 +30,9 @@ struct oracle_sample_row {
     const int64_t *given; /* the row's token; NULL: none is given */
     const int64_t *score; /* [n_score] -1: none */
     int64_t n_top, n_score;
+    bool staged; /* stages, in this order, with these numbers; NaN: none */
+    sy_stages stages;
+    float n_sigma, typical, xtc, likely, range, exponent;
 };
 
 struct oracle_sample_result {
@@ -53,6 +56,7 @@ struct oracle_sample_result {
     bool p_short;      /* probabilities never reached p                              */
     bool mp_cut;       /* min-p removed something                                    */
     bool score_tied;   /* two list elements share the winning score                  */
+    bool sigma_cut, typical_cut, typical_tied, xtc_cut, dynamic; /* stages that acted */
     uint64_t weight_sum;
 };
 

@@ -85,6 +85,12 @@ def sample(
     given_token: int | Sequence[int] | Array | None = None,
     score_token: Array | None = None,
     *,
+    top_n_sigma: float | Sequence[float] | Array | None = None,
+    typical_p: float | Sequence[float] | Array | None = None,
+    xtc_probability: float | Sequence[float] | Array | None = None,
+    xtc_threshold: float | Sequence[float] | Array | None = None,
+    dynatemp_range: float | Sequence[float] | Array | None = None,
+    dynatemp_exponent: float | Sequence[float] | Array | None = None,
     eps: float = 1e-8,
     noise: _words.SampleNoise = "auto",
     q_order: _words.SampleQOrder = "list",
@@ -95,6 +101,7 @@ def sample(
     probs_in: bool = False,
     top_k_guess: int = 0,
     top_logprobs: int = 0,
+    stages: _words.SampleStages = "default",
     masked_logits: bool = False,
     candidates: bool = False,
     rank: bool = False,
@@ -118,6 +125,8 @@ def sample(
             picked.
         noise: "auto": "q" if q is given, else "cdf" if seed is given, else "none". "race" works as q, with noise
             made from the seed; "cdf" draws one number per row.
+        stages: order of the stages: "llama" has the temperature at the end, "vllm" min-p before top-k and top-p, "hf"
+            typical_p at the end.
         logprob: fill ``logprob``, from the input logits ("raw") or after all filters ("final"); the rank, the most
             likely tokens and the scores are of the same distribution.
 

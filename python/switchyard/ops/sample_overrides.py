@@ -72,6 +72,7 @@ def sample_overrides(
     *,
     history_scope: _words.SampleOverridesHistoryScope = "all",
     max_rows: int = 0,
+    bias_first: bool = False,
     out: SampleOverrides[Any] | None = None,
 ) -> SampleOverrides[A]:
     """Build the overrides of :func:`sample`: the logits of the few tokens that penalties, biases and bans change.

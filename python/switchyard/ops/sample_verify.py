@@ -66,6 +66,12 @@ def sample_verify(
     stop_token: Array | None = None,
     stop_indptr: Array | None = None,
     *,
+    top_n_sigma: float | Sequence[float] | Array | None = None,
+    typical_p: float | Sequence[float] | Array | None = None,
+    xtc_probability: float | Sequence[float] | Array | None = None,
+    xtc_threshold: float | Sequence[float] | Array | None = None,
+    dynatemp_range: float | Sequence[float] | Array | None = None,
+    dynatemp_exponent: float | Sequence[float] | Array | None = None,
     mode: _words.SampleVerifyMode = "match",
     noise: _words.SampleVerifyNoise = "auto",
     ties: _words.SampleVerifyTies = "exact",
@@ -73,6 +79,7 @@ def sample_verify(
     empty_token: _words.SampleVerifyEmptyToken = -1,
     k_limit: int = 0,
     top_logprobs: int = 0,
+    stages: _words.SampleVerifyStages = "default",
     accept_mask: bool = False,
     row_flags: bool = False,
     rank: bool = False,
@@ -93,6 +100,7 @@ def sample_verify(
         seed: seeds of draws: an integer from 0 to 2^64 - 1, as offset and stream are; of arrays the bits count.
         stream: number of the request. Without it 0 where seed has an entry for each request, else its place.
         allow_bits: [N, ceil(V/32)], [B, R, ceil(V/32)] or [1, ceil(V/32)] int32 or uint32: tokens that may be picked.
+        stages: order of the stages, as in sample: "default", "llama", "vllm" or "hf".
         logprob: fill ``logprob``, from the input logits ("raw") or after all filters ("final").
         empty_token: token of a row that has no candidate; it ends the request.
 

@@ -310,6 +310,8 @@ void syc_sample_chosen(const struct syc_device *device, const union syi_plan *pl
     const bool more = syc_sample_asks_more(&plan->sample);
     struct sample_job job = {&plan->sample, {}};
     struct syi_sample_plan picks;
+    if (job.p->staged)
+        return; /* stages have one implementation, and rows after them another */
     if (more)
         job = syc_sample_picks(device, &plan->sample, &picks);
     syc_choose(implementations, device, &job, chosen);
@@ -320,6 +322,8 @@ void syc_sample_chosen(const struct syc_device *device, const union syi_plan *pl
 size_t syc_sample_workspace(const struct syc_device *device, const union syi_plan *plan)
 {
     const struct sample_job job = {&plan->sample, {}};
+    if (job.p->staged)
+        return syc_sample_stages_workspace(device, job.p);
     if (syc_sample_asks_more(job.p))
         return syc_sample_more_workspace(device, job.p);
     const struct layout l = layout_of(device, job.p, syi_sample_sorts(job.p)),
@@ -328,7 +332,7 @@ size_t syc_sample_workspace(const struct syc_device *device, const union syi_pla
     return syc_choose(implementations, device, &job)->scratch(device, &job) + (bytes > less ? bytes : less);
 }
 
-static void check_overrides(struct syc_call *call, const struct syi_sample_plan *p)
+void syc_sample_check_overrides(struct syc_call *call, const struct syi_sample_plan *p)
 {
     struct syc_lists_check<1> check = {};
     check.list[0] = p->overrides;
@@ -355,7 +359,9 @@ void syc_sample(struct syc_call *call, const union syi_plan *plan)
 {
     if (plan->sample.batch == 0)
         return;
-    if (syc_sample_asks_more(&plan->sample))
+    if (plan->sample.staged)
+        syc_sample_stages(call, &plan->sample);
+    else if (syc_sample_asks_more(&plan->sample))
         syc_sample_more(call, &plan->sample);
     else
         syc_sample_pick(call, {&plan->sample, {}});
@@ -364,6 +370,6 @@ void syc_sample(struct syc_call *call, const union syi_plan *plan)
 void syc_sample_pick(struct syc_call *call, struct sample_job job)
 {
     if (job.p->overrides.indptr != NULL)
-        check_overrides(call, job.p);
+        syc_sample_check_overrides(call, job.p);
     syc_choose(implementations, call->device, &job)->launch(call, &job);
 }

@@ -158,3 +158,11 @@ void syc_sample_logprobs(syc_call *call, const syi_sample_plan *p, const logprob
 sample_job syc_sample_picks(const syc_device *device, const syi_sample_plan *p, syi_sample_plan *picks);
 size_t syc_sample_more_workspace(const syc_device *device, const syi_sample_plan *p);
 void syc_sample_more(syc_call *call, const syi_sample_plan *p);
+
+/* Calls with stages (sample_stages.cu). */
+size_t syc_sample_stages_workspace(const syc_device *device, const syi_sample_plan *p);
+void syc_sample_stages(syc_call *call, const syi_sample_plan *p);
+
+/* Contents that may be wrong: tokens that the caller names, then overrides. */
+void syc_sample_check_named(syc_call *call, const syi_sample_plan *p);
+void syc_sample_check_overrides(syc_call *call, const syi_sample_plan *p);

@@ -35,7 +35,7 @@ struct named_check {
 };
 
 /* Kernels that pick tokens look for faults that are reported, not for those of a check before them. */
-static void check_named(syc_call *call, const syi_sample_plan *p)
+void syc_sample_check_named(syc_call *call, const syi_sample_plan *p)
 {
     const int64_t n_given = p->given_token.rows.data != NULL ? p->batch : 0;
     const struct named_check check = {*p, n_given, n_given + p->batch * p->n_score};
@@ -160,7 +160,7 @@ void syc_sample_more(syc_call *call, const syi_sample_plan *p)
     const struct picked_bytes picked = picked_of(p);
     u8 *const token = call->scratch, *const logprob = token + picked.token;
     const syi_sample_plan picks = more ? final_picks_of(p, token, logprob) : picks_of(p, token);
-    check_named(call, p);
+    syc_sample_check_named(call, p);
     call->scratch = logprob + picked.logprob;
     const logprob_scratch scratch = {token, call->scratch, l.bytes, l.lists};
     syc_sample_pick(call, {&picks, {more, p->token.data, p->logprob.data, p->empty_token}});

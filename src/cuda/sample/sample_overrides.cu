@@ -133,11 +133,12 @@ static __device__ __forceinline__ void mark_row(const struct syi_sample_override
 }
 
 /* The marked tokens in order and what penalties make of their logits; each entry becomes the token's place.
-   Returns how many. */
+   With bias_first both is left to penalise_row. Returns how many. */
 static __device__ u32 list_row(const struct syi_sample_overrides_plan &p, int64_t b,
                                const struct penalties &by, const u32 *bits, u32 *entry, int64_t words,
                                u32 *token, float *logit, u64 *part)
 {
+    const bool later = p.bias_first;
     const int64_t begin = syc_warp_part(words, syc_warp()), end = syc_warp_part(words, syc_warp() + 1);
     u64 own = 0, total;
     for (int64_t i = begin + syc_lane(); i < end; i += 32)
@@ -151,14 +152,41 @@ static __device__ u32 list_row(const struct syi_sample_overrides_plan &p, int64_
         for (u64 to = place + prefix - n; word != 0; word &= word - 1, to++) {
             const u32 t = (u32)(i * 32) + (u32)__ffs((int)word) - 1;
             token[to] = t;
-            logit[to] = penalise(logit_at(p, b, t), by, entry[t]);
-            entry[t] = (u32)to;
+            const float x = logit_at(p, b, t);
+            logit[to] = later ? x : penalise(x, by, entry[t]);
+            if (!later)
+                entry[t] = (u32)to;
         }
         place += __shfl_sync(SYC_ALL_LANES, prefix, 31);
     }
     __syncthreads();
     return (u32)total;
 }
+
+static __device__ void penalise_row(const struct penalties &by, u32 *entry, const u32 *token, float *logit,
+                                    u32 n)
+{
+    for (u32 i = threadIdx.x; i < n; i += blockDim.x) {
+        logit[i] = penalise(logit[i], by, entry[token[i]]);
+        entry[token[i]] = i;
+    }
+    __syncthreads();
+}
+
+/* The place of a token of the row: its entry, or, while entries still count, searched for. */
+struct places {
+    const u32 *entry, *token;
+    u32 n; /* 0: of `entry` */
+    __device__ u32 of(u32 wanted) const
+    {
+        u32 first = 0;
+        if (n == 0)
+            return entry[wanted];
+        for (u32 left = n; left > 1; left -= left / 2)
+            first += token[first + left / 2] <= wanted ? left / 2 : 0;
+        return first;
+    }
+};
 
 /* What is added to the tokens of a row: element i of its biases, or of its sequences. */
 struct biases {
@@ -180,7 +208,7 @@ struct sequences {
    token are the last. `many` is scratch for more than shared memory holds, its second half `half` after the
    first. */
 template <class From>
-static __device__ __forceinline__ void add_elements(const From &from, int64_t n, const u32 *entry,
+static __device__ __forceinline__ void add_elements(const From &from, int64_t n, const struct places &place,
                                                     float *logit, u32 most, u64 *few, u64 *many, int64_t half,
                                                     u32 *digits)
 {
@@ -202,32 +230,38 @@ static __device__ __forceinline__ void add_elements(const From &from, int64_t n,
         const u32 token = (u32)((sorted[i] ^ flip) >> 32);
         if (token == none || (i > 0 && (u32)((sorted[i - 1] ^ flip) >> 32) == token))
             continue;
-        float x = logit[entry[token]];
+        const u32 at = place.of(token);
+        float x = logit[at];
         for (int64_t j = i; j < n && (u32)((sorted[j] ^ flip) >> 32) == token; j++)
             x = from.add(x, (u32)(sorted[j] ^ flip));
-        logit[entry[token]] = x;
+        logit[at] = x;
     }
     __syncthreads();
 }
 
-/* Biases, then sequences, then bans. */
 template <bool More>
 static __device__ __forceinline__ void
-add_biases(const struct syi_sample_overrides_plan &p, const struct syi_past &past, const u32 *entry,
+add_biases(const struct syi_sample_overrides_plan &p, const struct syi_past &past, const struct places &place,
            float *logit, const struct overrides_scratch &scratch, u64 *few, u32 *digits)
 {
     const struct syc_span span = syc_list_span(p.bias, past.of.b);
-    add_elements(biases{p, span.first}, span.end - span.first, entry, logit, scratch.most, few,
+    add_elements(biases{p, span.first}, span.end - span.first, place, logit, scratch.most, few,
                  scratch.bias + (More ? syi_biases_place(&p, &past) : span.first), scratch.n_bias, digits);
-    if (!More)
-        return;
+}
+
+/* Sequences, then bans. */
+static __device__ __forceinline__ void add_sequences(const struct syi_sample_overrides_plan &p,
+                                                     const struct syi_past &past, const struct places &place,
+                                                     float *logit, const struct overrides_scratch &scratch,
+                                                     u64 *few, u32 *digits)
+{
     const struct syc_span stop = banned(p, past);
     const int64_t first = syi_seq_first(&p, past.of.b), n = syi_seq_end(&p, past.of.b) - first;
     if (n > 0)
-        add_elements(sequences{p, past, first}, n, entry, logit, scratch.most, few,
+        add_elements(sequences{p, past, first}, n, place, logit, scratch.most, few,
                      scratch.seq + (past.of.first + past.row) * p.seq_row.n, scratch.n_seq, digits);
     for (int64_t j = stop.first + threadIdx.x; j < stop.end; j += blockDim.x)
-        logit[entry[syc_list_token(p.stop, j)]] = __uint_as_float(0xff800000u);
+        logit[place.of((u32)syc_list_token(p.stop, j))] = __uint_as_float(0xff800000u);
     __syncthreads();
 }
 
@@ -289,7 +323,13 @@ static __global__ void __launch_bounds__(THREADS, More ? 1 : 2)
         __syncthreads();
         mark_row<More>(p, past, by, bits, entry, scratch.words);
         const u32 n = list_row(p, row, by, bits, entry, scratch.words, token, logit, part);
-        add_biases<More>(p, past, entry, logit, scratch, few, digits);
+        const struct places known = {entry, token, 0}, searched = {entry, token, n};
+        if (n > 0)
+            add_biases<More>(p, past, p.bias_first ? searched : known, logit, scratch, few, digits);
+        if (p.bias_first)
+            penalise_row(by, entry, token, logit, n);
+        if (More)
+            add_sequences(p, past, known, logit, scratch, few, digits);
         const u32 kept = keep_changed(p, row, token, logit, n, part);
         if (threadIdx.x == 0)
             scratch.count[row] = kept;

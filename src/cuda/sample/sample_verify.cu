@@ -55,12 +55,19 @@ static void check_contents(struct syc_call *call, const struct syi_sample_verify
 /* ---- Parameters of rows ---- */
 
 enum {
-    COLUMNS = 7
-}; /* top_k, top_p, min_p, temperature, seed, offset, stream, as they follow in the plan of sample */
+    COLUMNS = 13
+}; /* top_k, top_p, min_p, temperature, seed, offset, stream, then six of stages, as in the plan of sample */
 enum { OFFSET = 5, STREAM = 6 };
 
+static __host__ __device__ bool is_real(int k)
+{
+    return (k >= 1 && k <= 3) || k > STREAM;
+}
+
 static_assert(offsetof(struct syi_sample_plan, stream) ==
-                  offsetof(struct syi_sample_plan, top_k) + STREAM * sizeof(struct syi_column),
+                      offsetof(struct syi_sample_plan, top_k) + STREAM * sizeof(struct syi_column) &&
+                  offsetof(struct syi_sample_plan, given_token) ==
+                      offsetof(struct syi_sample_plan, top_k) + COLUMNS * sizeof(struct syi_column),
               "columns are an array");
 
 static __host__ __device__ const struct syi_column *columns_of(const struct syi_sample_plan *p)
@@ -73,7 +80,7 @@ static __host__ __device__ const struct syi_column *columns_of(const struct syi_
 static bool spreads(const struct syi_sample_plan *p, int k)
 {
     const struct syi_column *const c = columns_of(p) + k;
-    if (k >= OFFSET)
+    if (k == OFFSET || k == STREAM)
         return p->noise != SY_NOISE_NONE;
     return c->rows.data != NULL && !c->held && c->rows.stride != 0;
 }
@@ -90,7 +97,7 @@ static __device__ u64 number_of(const struct syi_sample_plan &p, int k, int64_t 
         return p.seed_per_row ? 0 : (u64)b;
     if (k == OFFSET)
         return (c.rows.data != NULL ? (u64)syc_column_int(c, b) : 0) + (u64)depth;
-    return k >= 1 && k <= 3 ? __float_as_uint(syc_column_float(c, b)) : (u64)syc_column_int(c, b);
+    return is_real(k) ? __float_as_uint(syc_column_float(c, b)) : (u64)syc_column_int(c, b);
 }
 
 static __global__ void __launch_bounds__(128)
@@ -270,9 +277,9 @@ static struct verify_layout lay_out(const struct syi_sample_verify_plan *p, u8 *
     };
     *rows = p->rows;
     for (int k = 0; k < COLUMNS; k++) {
-        const bool real = k >= 1 && k <= 3;
+        const bool real = is_real(k);
         struct syi_column *const c = &rows->top_k + k;
-        if (k >= OFFSET)
+        if (k == OFFSET || k == STREAM)
             *c = {}; /* of requests, and not used without draws */
         if (!spreads(&p->rows, k))
             continue;

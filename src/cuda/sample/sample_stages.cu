@@ -2,7 +2,7 @@
  * Calls of sample whose stages have an order of their own, or that have more of them than top-k, top-p and
  * min-p. A block has a row: it copies the logits to scratch as f32, with overrides and without what is not
  * allowed, and each stage makes those that it removes -inf. What is left is a row without filters, with a
- * temperature of its own, for the kernels of all other calls. Log-probabilities of the input are made from the
+ * temperature of its own, for the kernels of all other calls. Log-probabilities of the input are of the
  * input.
  */
 #include "cuda/runtime/backend.cuh"
@@ -102,8 +102,8 @@ template <class F> static __device__ __forceinline__ void keep(stage_row &r, F s
     r.max = syi_key_value(r.top);
 }
 
-/* The largest code at which the measure of all codes >= it reaches a target, in *code; *rest: what those equal
-   to it must contribute. False: all together do not reach it. f(token, key, &measure) is the code of a
+/* The largest code at which the measure of all codes >= it reaches a target, in *code; *rest: what those
+   equal to it must contribute. False: all together do not reach it. f(token, key, &measure) is the code of a
    candidate, 0: none. */
 template <class F>
 static __device__ __forceinline__ bool select(const stage_row &r, u64 target, u32 *code, u64 *rest, F f)
@@ -388,8 +388,8 @@ static __device__ u32 copy_row(const stage_row &r, const syi_sample_plan &p, int
     return (nan ? SY_ROW_NAN : 0) | (inf ? SY_ROW_INF : 0);
 }
 
-/* f(token, place in token order) for the tokens of a row, a block at a time, with whether they are candidates.
-   Returns how many are. */
+/* f(token, place in token order) for the tokens of a row, a block at a time, with whether they are
+   candidates. Returns how many are. */
 template <class F> static __device__ __forceinline__ u32 each_place(const stage_row &r, F f)
 {
     u32 n = 0;

@@ -94,11 +94,13 @@ static int64_t before_of(const struct syi_moe_map_physical_plan *p, int64_t e)
 /* Of a number that is not negative; a division of 64 bits takes several times as long as one of 32. */
 static inline int32_t rest_of(int64_t number, int64_t n)
 {
+    if (number < n)
+        return (int32_t)number;
     return number <= UINT32_MAX ? (int32_t)((uint32_t)number % (uint32_t)n) : (int32_t)(number % n);
 }
 
 /* Of an expert that a slot names. False when it has no replica, more than there is room for, or none that can exist. */
-static bool find_replicas(const struct syi_moe_map_physical_plan *p, struct expert *expert, int64_t e)
+static inline bool find_replicas(const struct syi_moe_map_physical_plan *p, struct expert *expert, int64_t e)
 {
     const int64_t n = count_replicas(p, e);
     if (n < 1 || n > p->n_replicas || p->n_physical == 0)
@@ -139,22 +141,17 @@ static bool table_is_good(const struct syi_moe_map_physical_plan *p)
     return good;
 }
 
-SYI_INLINE bool ids_are_good_of(const struct syi_moe_map_physical_plan *p, struct experts experts,
-                                sy_type type)
+SYI_INLINE bool ids_are_good_of(const struct syi_moe_map_physical_plan *p, bool *named, sy_type type)
 {
     const int64_t n_slots = p->n_slots, n_experts = p->n_experts;
     for (int64_t t = 0; t < p->n_tokens && n_slots > 0; t++) {
         const unsigned char *row = syi_at(p->ids, t);
         for (int64_t j = 0; j < n_slots; j++) {
             const int64_t id = load_id(row, j, type);
-            if (id < 0 || id >= n_experts) {
-                if (!is_missing(p, id))
-                    return false;
-            } else if (!experts.named[id]) {
-                experts.named[id] = true;
-                if (!find_replicas(p, &experts.at[id], id))
-                    return false;
-            }
+            if (id >= 0 && id < n_experts)
+                named[id] = true;
+            else if (!is_missing(p, id))
+                return false;
         }
     }
     return true;
@@ -162,10 +159,16 @@ SYI_INLINE bool ids_are_good_of(const struct syi_moe_map_physical_plan *p, struc
 
 static bool ids_are_good(const struct syi_moe_map_physical_plan *p, struct experts experts)
 {
-    if (p->n_experts > 0)
-        memset(experts.named, 0, (size_t)p->n_experts);
-    return p->ids.type == SY_TYPE_I32 ? ids_are_good_of(p, experts, SY_TYPE_I32)
-                                      : ids_are_good_of(p, experts, p->ids.type);
+    bool good = p->ids.type == SY_TYPE_I32 ? ids_are_good_of(p, experts.named, SY_TYPE_I32)
+                                           : ids_are_good_of(p, experts.named, p->ids.type);
+    for (int64_t e = 0; good && e < p->n_experts; e++) {
+        if (e % 8 == 0 && e + 8 <= p->n_experts &&
+            syi_load_u64((const unsigned char *)experts.named + e) == 0)
+            e += 7; /* few experts are named by few tokens */
+        else if (experts.named[e])
+            good = find_replicas(p, &experts.at[e], e);
+    }
+    return good;
 }
 
 /* The first fault: of all ids, then of experts, in order. */
@@ -269,6 +272,8 @@ sy_status syi_cpu_moe_map_physical(sy_ctx *ctx, const union syi_plan *plan, void
     const struct syi_moe_map_physical_plan *p = &plan->moe_map_physical;
     struct syi_arena arena = {workspace, 0};
     const struct experts experts = lay_out(ctx, p, &arena);
+    if (p->n_experts > 0)
+        memset(experts.named, 0, (size_t)p->n_experts);
     if (!ids_are_good(p, experts) || !table_is_good(p))
         SYI_TRY(check_in_order(ctx, p, experts));
     write_ids(p, experts.at);

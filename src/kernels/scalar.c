@@ -126,23 +126,29 @@ static size_t nonzero_u8(int32_t *pos, const void *bytes, size_t n)
     return found;
 }
 
+/* With and without rows. */
+SYI_INLINE bool find_slots_of(unsigned char *slot, const unsigned char *token, const unsigned char *row,
+                              const struct syi_slot_table l, size_t n)
+{
+    bool good = true;
+    for (size_t i = 0; i < n; i++) {
+        const uint32_t t = syi_load_u32(token + i * 4), r = row != NULL ? syi_load_u32(row + i * 4) : 0;
+        const bool inside = (r < l.rows) & (t < l.length);
+        const uint64_t column = inside ? (uint64_t)t * l.magic >> l.shift : 0,
+                       at = column + (inside ? (uint64_t)r * l.columns : 0);
+        const uint32_t block = syi_load_u32((const unsigned char *)l.block + at * 4),
+                       s = t + (block - (uint32_t)column) * l.size;
+        good &= inside & (block < l.n_blocks) & (s < l.n_slots);
+        syi_store_u32(slot + i * 4, s);
+    }
+    return good;
+}
+
 static bool find_slots(void *slot, const void *token, const void *row, const struct syi_slot_table *table,
                        size_t n)
 {
-    const struct syi_slot_table l = *table; /* as values, which no store can change */
-    bool good = true;
-    for (size_t i = 0; i < n; i++) {
-        const uint32_t r = row != NULL ? syi_load_u32((const unsigned char *)row + i * 4) : 0,
-                       t = syi_load_u32((const unsigned char *)token + i * 4);
-        const bool inside = (r < l.rows) & (t < l.length);
-        const uint32_t column = inside ? (uint32_t)((uint64_t)t * l.magic >> l.shift) : 0,
-                       at = inside ? r * l.columns + column : 0,
-                       block = syi_load_u32((const unsigned char *)l.block + (size_t)at * 4),
-                       s = t + (block - column) * l.size;
-        good &= inside & (block < l.n_blocks) & (s < l.n_slots);
-        syi_store_i32(slot, (int64_t)i, (int32_t)s);
-    }
-    return good;
+    return row != NULL ? find_slots_of(slot, token, row, *table, n)
+                       : find_slots_of(slot, token, NULL, *table, n);
 }
 
 /* ---- Keys ---- */

@@ -208,14 +208,12 @@ static bool clearly_apart(const struct syi_call *call)
 }
 
 /* Of two outputs that overlap the first is blamed. Blocks of planes whose hulls do not meet need no closer look. */
-sy_status syi_check_alias(struct syi_call *call)
+static __attribute__((noinline)) sy_status check_closely(struct syi_call *call)
 {
     struct items a, b;
     struct hull hull[BLOCKS][2];
     const int n_blocks = (int)(call->sets.n / AT_ONCE) + 1;
     sy_status st = SY_OK;
-    if (clearly_apart(call))
-        return SY_OK;
     for (int k = 0; k < n_blocks && n_blocks > 1; k++) {
         collect(call, k * AT_ONCE, &a);
         hulls_of(&a, hull[k]);
@@ -238,6 +236,11 @@ sy_status syi_check_alias(struct syi_call *call)
     if (call->sets.n > 0)
         syi_take_plane(call, 0);
     return st;
+}
+
+sy_status syi_check_alias(struct syi_call *call)
+{
+    return clearly_apart(call) ? SY_OK : check_closely(call);
 }
 
 static sy_status check_apart_from(struct syi_call *call, void *data)

@@ -141,7 +141,7 @@ static bool as_described(struct syi_call *call, const char *s, const DLTensor *t
 }
 
 /* What tensor i must be, and the sentence if it is not; for sy_infer a tensor that is not there. */
-static sy_status check_closely(struct syi_call *call, int i, const char *s)
+static __attribute__((noinline)) sy_status check_closely(struct syi_call *call, int i, const char *s)
 {
     const DLTensor *t = call->tensor[i];
     int64_t want[SY_MAX_RANK];

@@ -9,6 +9,8 @@
 #include "support.h"
 #include "wrapped.h"
 
+#include <dlfcn.h>
+
 /* Names that the linker makes. NOLINTBEGIN(bugprone-reserved-identifier) */
 
 bool test_on_device(void)
@@ -53,6 +55,31 @@ WRAPPED(sy_status, sy_ctx_create_n, sy_ctx **ctx, const sy_ctx_options *options,
 WRAPPED(const char *, sy_isa_name, int i)
 {
     return i > 0 && test_on_device() ? NULL : __real_sy_isa_name(i);
+}
+
+sy_ctx *device_ctx(int ordinal)
+{
+    sy_ctx *ctx = NULL;
+    const sy_ctx_options options = {.device = {kDLCUDA, ordinal},
+                                    .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
+    if (__real_sy_ctx_create_n(&ctx, &options, sizeof options) != SY_OK)
+        skip_because("there is no CUDA device of this number here");
+    return ctx;
+}
+
+/* The library stays loaded, so that the function may be called. */
+void *emulated(const char *function)
+{
+    const char *const name = getenv("SWITCHYARD_TEST_CUDA_LIBRARY");
+    void *const library = name != NULL ? dlopen(name, RTLD_NOW) : NULL;
+    return library != NULL ? dlsym(library, function) : NULL;
+}
+
+unsigned long emulator_count(const char *what)
+{
+    unsigned long (*count)(void) = NULL;
+    *(void **)&count = emulated(what);
+    return count != NULL ? count() : 0;
 }
 
 /* Copies are calls of a context of their own, so that they do not change errors of the one that is tested. */

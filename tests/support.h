@@ -40,7 +40,10 @@ int test_rounds(int full);
 /* A context with `threads` threads (0: default) and the named kernel table (NULL: best). */
 sy_ctx *test_ctx(int threads, const char *isa);
 
-bool test_on_device(void);          /* whether calls go to a CUDA device (device.c) */
+bool test_on_device(void);            /* whether calls go to a CUDA device (device.c) */
+sy_ctx *device_ctx(int ordinal);      /* on a CUDA device, wherever calls go; or the test is skipped */
+void *emulated(const char *function); /* a function of the emulator; NULL: the device is a real one */
+unsigned long emulator_count(const char *what); /* a counter of the emulator; 0 */
 void test_lend_what_is_asked(void); /* there, from now on: no more workspace than the query of a call says */
 
 /* Fails the test with the context's sentence when `status` is not `want`. */

@@ -130,11 +130,7 @@ static void choose(sy_ctx *ctx, const char *line, struct syc_chosen *chosen)
 
 TEST(lines_of_the_benchmark)
 {
-    const sy_ctx_options options = {.device = {kDLCUDA, 0},
-                                    .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
-    sy_ctx *ctx = NULL;
-    if (sy_ctx_create(&ctx, &options) != SY_OK)
-        skip_because("there is no CUDA device here");
+    sy_ctx *const ctx = device_ctx(0);
     for (size_t i = 0; i < COUNT_OF(lines); i++) {
         struct syc_chosen chosen;
         choose(ctx, lines[i].line, &chosen);

@@ -5,7 +5,7 @@
  * once in CPU memory and once on the device.
  */
 #include "mesh_cases.h"
-#include "device_ctx.h"
+#include "support.h"
 
 #include "cuda/cuda.h"
 
@@ -291,7 +291,7 @@ static void a_round_trip_is_replayed(struct mirror *w)
     for (int i = 0; i < 6; i++) /* calls, not captured */
         expect_agreement(w, i % 3 == 1);
     w->graph = capture(&w->there, run, SY_OK, "");
-    for (int i = 0; i < (slow_calls() > 0 ? 100 : 1000); i++)
+    for (int i = 0; i < (emulator_count("emulator_slow_calls") > 0 ? 100 : 1000); i++)
         expect_agreement(w, i % 4 == 3);
     if (w->good < 20 || w->faults < 5 || w->full < 3 || w->differ < 1)
         fail_msg("replays: %d good, %d bad, %d full, %d differ", w->good, w->faults, w->full, w->differ);
@@ -309,9 +309,9 @@ static void calls_take_no_memory_and_do_not_wait(struct mirror *w)
 {
     for (int i = 0; i < 3; i++)
         expect_agreement(w, false);
-    const unsigned long before = slow_calls();
+    const unsigned long before = emulator_count("emulator_slow_calls");
     expect_status(w->there.ctx, run(&w->there), SY_OK);
-    assert_int_equal(slow_calls(), before);
+    assert_int_equal(emulator_count("emulator_slow_calls"), before);
     expect_status(w->there.ctx, sy_ctx_sync(w->there.ctx), SY_OK);
 }
 

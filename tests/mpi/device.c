@@ -10,7 +10,6 @@
 #include "comm/comm.h"
 #include "cuda/cuda.h"
 
-#include <dlfcn.h>
 #include <time.h>
 
 static sy_comm *comm_of(const sy_comm_options *options)
@@ -30,42 +29,30 @@ static void use_device(bool use)
         unsetenv("SWITCHYARD_TEST_DEVICE");
 }
 
-static bool emulated(void)
+static bool is_emulated(void)
 {
-    const char *const library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY");
-    return library != NULL && strstr(library, "emulated") != NULL;
+    return emulated("emulator_late_loads") != NULL;
 }
 
 /* ---- Kernels ---- */
 
-/* Of an emulated device: kernels that their first launch loaded. */
-static unsigned long late_loads(void)
-{
-    void *const library = dlopen(getenv("SWITCHYARD_TEST_CUDA_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-    unsigned long (*count)(void) = NULL;
-    assert_non_null(library);
-    *(void **)&count = dlsym(library, "emulator_late_loads");
-    dlclose(library);
-    return count();
-}
-
 /* Loading may wait for the device, and a kernel there for another process: so it comes first. */
 TEST(test_kernels)
 {
-    if (!emulated())
+    if (!is_emulated())
         skip_because("only the emulated device counts what is loaded late");
     char why[300] = "";
     bool good = true;
     sy_ctx *const ctx = test_ctx(1, NULL);
     sy_comm *const comm = comm_of(&(sy_comm_options){0});
-    const unsigned long before = late_loads();
+    const unsigned long before = emulator_count("emulator_late_loads");
     for (int number = 0; number < 20; number++)
         good = run_mesh_case(ctx, comm, number, why, sizeof why) && good;
     sy_comm_destroy(comm);
     sy_ctx_destroy(ctx);
     if (!good)
         fail_msg("%s", why);
-    assert_int_equal(late_loads(), before);
+    assert_int_equal(emulator_count("emulator_late_loads"), before);
 }
 
 /* ---- Memory that others map ---- */
@@ -174,7 +161,7 @@ static int n_segments(const sy_comm *comm)
 static void test_windows(void **state)
 {
     const struct way *const way = *state;
-    if (way->fails != NULL && !emulated())
+    if (way->fails != NULL && !is_emulated())
         skip_because("only the emulated device fails on demand");
     char why[400] = "";
     bool good = true, right = true;
@@ -197,10 +184,10 @@ static void test_windows(void **state)
         assert_int_equal(sy_ctx_create(&tracer, &(sy_ctx_options){.trace = hear, .trace_user = heard}),
                          SY_OK);
         good = run_mesh_case(tracer, comm, 1, why, sizeof why) && good;
-        right = right && (!emulated() || n_ranks == 1 || strcmp(heard, way_name(way)) == 0);
+        right = right && (!is_emulated() || n_ranks == 1 || strcmp(heard, way_name(way)) == 0);
         sy_ctx_destroy(tracer);
         right = right &&
-                (!emulated() || n_ranks == 1 || shares == (way->fails == NULL && !way->options.no_shared));
+                (!is_emulated() || n_ranks == 1 || shares == (way->fails == NULL && !way->options.no_shared));
         good = sy_comm_free(ctx, comm, window) == SY_OK && good; /* `other` is freed with the comm */
         sy_comm_destroy(comm);
         sy_ctx_destroy(ctx);
@@ -333,17 +320,8 @@ TEST(test_alloc_mistakes)
 
 /* ---- Another device ---- */
 
-sy_status __real_sy_ctx_create_n(sy_ctx **ctx, const sy_ctx_options *options, size_t bytes); /* NOLINT */
-sy_status __real_sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm,                        /* NOLINT */
+sy_status __real_sy_all_to_all_dispatch_n(sy_ctx *ctx, sy_comm *comm, /* NOLINT */
                                           const sy_all_to_all_dispatch_args *args, size_t bytes);
-
-static sy_ctx *ctx_on(int ordinal)
-{
-    const sy_ctx_options options = {.device = {kDLCUDA, ordinal},
-                                    .device_library = getenv("SWITCHYARD_TEST_CUDA_LIBRARY")};
-    sy_ctx *ctx = NULL;
-    return __real_sy_ctx_create_n(&ctx, &options, sizeof options) == SY_OK ? ctx : NULL;
-}
 
 /* Two tokens for expert 0, of memory that the call makes on the device of the context. */
 static sy_status dispatch_on(sy_ctx *ctx, int ordinal, sy_comm *comm)
@@ -378,11 +356,7 @@ static sy_status dispatch_on(sy_ctx *ctx, int ordinal, sy_comm *comm)
 static void test_other_device(void **state)
 {
     const bool *const no_shared = *state;
-    sy_ctx *const ctx[] = {ctx_on(0), ctx_on(1)};
-    if (ctx[1] == NULL) {
-        sy_ctx_destroy(ctx[0]);
-        skip_because("there is one CUDA device here");
-    }
+    sy_ctx *const second = device_ctx(1), *const ctx[] = {device_ctx(0), second};
     for (int culprit = 0; culprit < n_ranks; culprit++) {
         sy_comm *const comm = comm_of(&(sy_comm_options){.no_shared = *no_shared});
         const int own = this_rank == culprit;
@@ -408,7 +382,7 @@ static void test_capture(void **state)
     const bool *const no_shared = *state;
     char why[300] = "";
     bool good = true;
-    sy_ctx *const ctx = ctx_on(0);
+    sy_ctx *const ctx = device_ctx(0);
     sy_comm *const comm = comm_of(&(sy_comm_options){.no_shared = *no_shared});
     for (int number = 0; number < 6; number++) {
         struct mesh_case m;
@@ -476,7 +450,7 @@ static void test_other_fault(void **state)
     sy_status found = SY_OK;
     sy_comm *const comm = comm_of(&(sy_comm_options){.no_shared = *no_shared});
     for (int number = 0; number < 12; number++) {
-        sy_ctx *const ctx = ctx_on(0);
+        sy_ctx *const ctx = device_ctx(0);
         struct mesh_case m;
         mesh_case_random(&m, sy_comm_mesh(comm), number);
         struct mesh_call *const call = mesh_dispatch_new(comm, &m, NULL);

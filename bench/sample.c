@@ -3,7 +3,8 @@
  *
  * Logits: 200 peaks over N(0, 2.5), as models are when they know what to say: a nucleus of about 60. A long tail, as
  * they are when they do not: hundreds. Flat, N(0,1): most of the vocabulary. Zipf's law with Gumbel noise, normal N(0,2),
- * and the ties of constrained decoding: all equal, and two values. Filters mean a draw unless something else is said.
+ * and the ties of constrained decoding: all equal, two values, and one finite. Filters mean a draw unless something else is
+ * said; "some off": every fourth row has no top-k.
  * top=20: with the 20 most likely tokens and the rank of the picked one.
  */
 #include "described.h"
@@ -78,6 +79,9 @@ static const char *const shapes[] = {
     "bf16 [1,131072] " text, "bf16 [48,131072] " text, "bf16 [256,131072] " text, \
         "bf16 [1024,131072] " text, "f32 [256,131072] " text, "bf16 [64,32000] " text
 
+#define EVERY_OVERRIDES(n) \
+    "bf16 [256,131072] greedy " n " overridden", "bf16 [256,131072] k=50 p=0.9 " n " overridden"
+
 static const char *const there[] = {
     EVERY_BATCH("greedy"),
     EVERY_BATCH("k=50"),
@@ -94,6 +98,35 @@ static const char *const there[] = {
     "bf16 [256,131072] greedy raw top=20",
     "bf16 [256,131072] greedy final top=20",
     "bf16 [256,131072] k=50 final top=20",
+    EVERY_OVERRIDES("1"),
+    EVERY_OVERRIDES("16"),
+    EVERY_OVERRIDES("512"),
+    "bf16 [1,131072] greedy 512 overridden",
+    "bf16 [1,131072] k=50 p=0.9 512 overridden",
+    "bf16 [1,131072] p=0.9 512 overridden",
+    EVERY_LOGITS("bf16 [256,131072] p=0.9", ""),
+    "bf16 [256,131072] p=0.999",
+    "bf16 [256,131072] k=50 equal",
+    "bf16 [1,131072] k=50 equal",
+    "f16 [64,50257] k=50 equal",
+    "f16 [64,50257] k=50",
+    "bf16 [256,131072] k=1024 one finite",
+    "bf16 [256,131072] k=50 Zipf",
+    "bf16 [256,131072] k=128 Zipf",
+    "bf16 [256,131072] k=200 Zipf",
+    "bf16 [256,131072] k=256 Zipf",
+    "bf16 [256,131072] k=257 Zipf",
+    "bf16 [256,131072] k=1024 Zipf",
+    "bf16 [256,131072] k=2048 Zipf",
+    "bf16 [256,131072] k=4096 Zipf",
+    "bf16 [1,131072] min_p=0.05",
+    "bf16 [256,131072] min_p=0.05",
+    "bf16 [256,131072] min_p=0.05 Zipf",
+    "bf16 [256,131072] k=50 raw",
+    "bf16 [256,131072] p=0.9 raw",
+    "bf16 [256,131072] k=50 some off",
+    "bf16 [256,131072] draw race",
+    "bf16 [256,131072] draw masked",
 };
 
 enum { SEED = 42 };
@@ -114,10 +147,8 @@ struct block {
     sy_sample_args args;
     const DLTensor *kept, *flags; /* [B] of the call that is checked */
     const DLTensor *instead;      /* [B,V] overrides by token, NaN where there is none; or NULL */
-    int64_t batch, vocab, top_k;  /* 0: off, as the next two */
+    int64_t batch, vocab, top_k;  /* 0: off, as the next two; of most rows */
     double top_p, min_p;
-    const void *logits; /* those of the turn, f32 or bf16 */
-    bool wide;
     struct answer *answers;
     struct candidate *list;   /* [V] */
     double *ranked, *weights; /* [V], by place in the list, and by token: 0 where it is no candidate */
@@ -126,7 +157,8 @@ struct block {
 
 static bool says_peaks(const char *shape)
 {
-    static const char *const others[] = {"flat", "long tail", "Zipf", "normal", "equal", "two values"};
+    static const char *const others[] = {"flat",  "long tail",  "Zipf",      "normal",
+                                         "equal", "two values", "one finite"};
     bool peaks = true;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         peaks = peaks && !bench_says(shape, others[i]);
@@ -149,7 +181,8 @@ static void make_row(const struct bench_call *c, const DLTensor *x, int64_t firs
     enum { PEAKS = 200 };
     const bool flat = bench_says(c->shape, "flat"), tail = bench_says(c->shape, "long tail"),
                zipf = bench_says(c->shape, "Zipf"), equal = bench_says(c->shape, "equal"),
-               two = bench_says(c->shape, "two values"), peaks = says_peaks(c->shape);
+               two = bench_says(c->shape, "two values"), peaks = says_peaks(c->shape),
+               one = bench_says(c->shape, "one finite");
     const int64_t vocab = x->shape[1];
     for (int64_t i = 0; i < vocab; i++) {
         const double rank = random_unit(seed) * (double)vocab, noise = bench_normal(seed);
@@ -160,6 +193,8 @@ static void make_row(const struct bench_call *c, const DLTensor *x, int64_t firs
             value = 10 - 1.1 * log(1 + rank) - log(-log(1 - random_unit(seed) * 0.999999));
         else if (equal || two)
             value = equal ? 1.25 : noise < 0 ? -3 : 0.5;
+        else if (one)
+            value = i == vocab / 3 ? 1.25 : -INFINITY;
         bench_store(x, first + i, (float)value);
     }
     for (int64_t r = 0; r < PEAKS && peaks; r++)
@@ -221,6 +256,15 @@ static BENCH_FILLER(fill_instead)
             ((const float *)a->override_logit->data)[i];
 }
 
+BENCH_OWN(fill_thousandths, bench_store, (float)n / 1000)
+
+static int64_t top_k_of(const struct bench_call *c, int64_t row)
+{
+    return bench_says(c->shape, "some off") && row % 4 == 3 ? 0 : bench_size(c, "k=");
+}
+
+BENCH_OWN(fill_top_k, bench_store_integer, top_k_of(c, i))
+
 /* ---- The call ---- */
 
 static void add_filters(struct bench_call *c, struct block *b)
@@ -230,9 +274,10 @@ static void add_filters(struct bench_call *c, struct block *b)
     b->top_p = bench_number(c->shape, "p=");
     b->min_p = bench_number(c->shape, "min_p=");
     if (b->top_k > 0)
-        bench_in(c, &a->top_k, SY_I64, DIMS(1), BENCH_ONCE, fill_integer, b->top_k);
+        bench_in(c, &a->top_k, SY_I64, DIMS(bench_says(c->shape, "some off") ? b->batch : 1), BENCH_ONCE,
+                 fill_top_k, 0);
     if (b->top_p > 0)
-        bench_in(c, &a->top_p, SY_F32, DIMS(1), BENCH_ONCE, fill_hundredths, lround(100 * b->top_p));
+        bench_in(c, &a->top_p, SY_F32, DIMS(1), BENCH_ONCE, fill_thousandths, lround(1000 * b->top_p));
     if (b->min_p > 0)
         bench_in(c, &a->min_p, SY_F32, DIMS(1), BENCH_ONCE, fill_hundredths, lround(100 * b->min_p));
     if (bench_says(c->shape, "half allowed") || bench_says(c->shape, "few allowed"))
@@ -254,6 +299,7 @@ static void add_noise(struct bench_call *c, struct block *b)
         bench_in(c, &a->q, SY_F32, DIMS(b->batch, b->vocab), BENCH_ONCE, fill_exponential, 0);
     else if (!bench_says(c->shape, "greedy"))
         bench_in(c, &a->seed, SY_U64, DIMS(1), BENCH_ONCE, fill_integer, SEED);
+    a->noise = bench_says(c->shape, "race") ? SY_NOISE_RACE : SY_NOISE_AUTO;
 }
 
 /* What is timed has the outputs that the shape names, mostly the token alone, as in an engine. */
@@ -267,6 +313,8 @@ static void add_outputs(struct bench_call *c, struct block *b)
         a->kept = b->kept;
         a->row_flags = b->flags;
     }
+    if (bench_says(c->shape, "masked"))
+        bench_room(c, &a->masked_logits, SY_F32, DIMS(b->batch, b->vocab), BENCH_ONCE);
     a->logprob_mode = bench_says(c->shape, "final") ? SY_LOGPROB_FINAL
                       : bench_says(c->shape, "raw") ? SY_LOGPROB_RAW
                                                     : SY_LOGPROB_NONE;
@@ -319,9 +367,7 @@ static float logit(const struct block *b, int64_t row, int64_t token)
         return -INFINITY;
     if (b->instead && !isnan(((const float *)b->instead->data)[at]))
         return ((const float *)b->instead->data)[at];
-    if (b->wide)
-        return ((const float *)b->logits)[at];
-    return bf16_to_float(((const uint16_t *)b->logits)[at]);
+    return bench_load(b->args.logits, at);
 }
 
 static int by_rank(const void *left, const void *right)
@@ -339,7 +385,7 @@ static int64_t best_k(const struct block *b, int64_t row, int64_t k)
     int64_t n = 0;
     for (int64_t i = 0; i < b->vocab; i++) {
         const float x = logit(b, row, i);
-        if (n == k && x <= list[n - 1].logit)
+        if (x == -INFINITY || (n == k && x <= list[n - 1].logit))
             continue;
         int64_t at = n < k ? n++ : n - 1;
         for (; at > 0 && list[at - 1].logit < x; at--)
@@ -408,15 +454,24 @@ static int64_t invert(const struct block *b, double total, double u)
     return last;
 }
 
+/* The exponential number of a token, as the operator draws it. */
+static double drawn_noise(int64_t row, int64_t token)
+{
+    uint32_t word[4];
+    bench_philox(SEED, 0, (uint32_t)row, (uint32_t)(token / 4), word);
+    return -log1p(-((double)word[token % 4] + 0.5) * 0x1p-32);
+}
+
 /* The token with the largest weight / noise. */
 static int64_t race(const struct block *b, int64_t row, int64_t kept)
 {
-    const float *const q = (const float *)b->args.q->data + row * b->vocab;
+    const float *const q = b->args.q ? (const float *)b->args.q->data + row * b->vocab : NULL;
     int64_t best = -1;
     double best_score = -1;
     for (int64_t i = 0; i < kept; i++) {
         const int64_t token = b->list[i].token;
-        const double noise = (double)q[b->args.q_order == SY_Q_VOCAB ? token : i];
+        const double noise =
+            !q ? drawn_noise(row, token) : (double)q[b->args.q_order == SY_Q_VOCAB ? token : i];
         const double score = b->ranked[i] / noise;
         if (score > best_score) {
             best_score = score;
@@ -447,13 +502,14 @@ static int64_t keep_reaching(const struct block *b, int64_t n, double share)
     return kept;
 }
 
-static struct answer plain_row(const struct block *b, int64_t row)
+static struct answer plain_row(const struct bench_call *c, int64_t row)
 {
+    const struct block *const b = c->args;
     if (!b->args.q && !b->args.seed) { /* greedy */
         best_k(b, row, 1);
         return (struct answer){b->list->token, b->list->token, b->vocab, b->vocab};
     }
-    const int64_t n = b->top_k > 0 ? best_k(b, row, b->top_k) : all(b, row);
+    const int64_t k = top_k_of(c, row), n = k > 0 ? best_k(b, row, k) : all(b, row);
     const double total = weigh(b, n, b->ranked), p = b->top_p;
     struct answer answer = {.kept_low = n, .kept_high = n};
     int64_t kept = n;
@@ -467,7 +523,7 @@ static struct answer plain_row(const struct block *b, int64_t row)
         answer.kept_high = reach_of(b, kept, b->min_p - margin);
         kept = keep_reaching(b, kept, b->min_p);
     }
-    if (b->args.q) {
+    if (b->args.q || b->args.noise == SY_NOISE_RACE) {
         answer.token_low = answer.token_high = race(b, row, kept);
         return answer;
     }
@@ -486,10 +542,8 @@ static struct answer plain_row(const struct block *b, int64_t row)
 static void plain(const struct bench_call *c)
 {
     struct block *const b = c->args;
-    b->logits = b->args.logits->data;
-    b->wide = b->args.logits->dtype.bits == 32;
     for (int64_t row = 0; row < b->batch; row++)
-        b->answers[row] = plain_row(b, row);
+        b->answers[row] = plain_row(c, row);
 }
 
 /* Each list descends, and where the token is in it, it is at its rank and has its log-probability. */

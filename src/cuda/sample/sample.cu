@@ -55,12 +55,12 @@
 
 /* ---- Why not ---- */
 
-/* Implementations that keep a row's candidates on the processor. */
-static const char *listed_why_not(const struct syc_device *, const struct sample_job *job)
+/* Implementations that keep a row's candidates on the processor, and its mask, in which overridden tokens are not. */
+static const char *once_why_not(const struct syc_device *device, const struct sample_job *job)
 {
     const struct syi_sample_plan *const p = job->p;
-    if (p->overrides.indptr != NULL)
-        return "logits are overridden: the row is changed before it is read";
+    if (syc_sample_mask_bytes(p) + sample_policy::MASK_BESIDE > (size_t)device->shared_bytes)
+        return "masks of rows are larger than shared memory";
     if (p->masked.data != NULL)
         return "masked logits are asked: every token is written";
     if (p->lists)
@@ -68,6 +68,13 @@ static const char *listed_why_not(const struct syc_device *, const struct sample
     if (p->logprob.data != NULL && p->logprob_mode != SY_LOGPROB_FINAL)
         return "a log-probability of the input is asked";
     return NULL;
+}
+
+/* The same where a row is read as it is in memory. */
+static const char *listed_why_not(const struct syc_device *device, const struct sample_job *job)
+{
+    return job->p->overrides.indptr != NULL ? "logits are overridden: the row is changed before it is read"
+                                            : once_why_not(device, job);
 }
 
 static const char *greedy_why_not(const struct syc_device *device, const struct sample_job *job)
@@ -79,7 +86,7 @@ static const char *greedy_why_not(const struct syc_device *device, const struct 
         return "a log-probability is asked: tokens are weighed";
     if (p->kept.data != NULL && syi_sample_filters(p))
         return "the number of tokens that filters leave is asked";
-    return listed_why_not(device, job);
+    return once_why_not(device, job);
 }
 
 static const char *whole_why_not(const struct syc_device *device, const struct sample_job *job)
@@ -140,18 +147,19 @@ static const char *nucleus_why_not(const struct syc_device *device, const struct
         return "rows have no top-p";
     if (p->args.probs_in)
         return "the input has probabilities";
-    return listed_why_not(device, job);
+    return once_why_not(device, job);
 }
 
 static const char *top_k_why_not(const struct syc_device *device, const struct sample_job *job)
 {
     const struct syi_sample_plan *const p = job->p;
-    if (p->top_k.rows.data == NULL)
-        return "rows have no top-k";
+    if (p->top_k.rows.data == NULL &&
+        (p->min_p.rows.data == NULL || p->top_p.rows.data != NULL || p->args.probs_in))
+        return "rows have no top-k, or min-p alone";
     if (!device->dependent && p->batch * sample_policy::FEW_ROWS <= device->processors &&
         p->vocab >= SYC_TILES)
         return "the device has no clusters, and rows are few";
-    return listed_why_not(device, job);
+    return once_why_not(device, job);
 }
 
 static const char *top_k_few_why_not(const struct syc_device *device, const struct sample_job *job)
@@ -224,17 +232,18 @@ static void launch_general(struct syc_call *call, const struct syi_sample_plan *
                            const struct sample_scratch *scratch, int64_t blocks)
 {
     const bool first = scratch->split.parts == 0 && scratch->left == NULL && p->overrides.indptr == NULL;
-    SYC_SAMPLE_KERNEL(p, syc_sample_general)(call, p, scratch, first ? SYC_AFTER : SYC_EARLY, blocks);
+    SYC_SAMPLE_STAGED(p, syc_sample_general)(call, p, scratch, first ? SYC_AFTER : SYC_EARLY, blocks);
 }
 
-/* Kernels that read each row once; where a row may need lists in scratch memory, the general steps have what
+/* Kernels that read each row once; where a row may need scratch memory, the general steps have what
    they leave. */
 template <void (*kernel)(struct syc_call *, const struct syi_sample_plan *, const struct sample_scratch *)>
 static void launch_once(struct syc_call *call, const struct sample_job *job)
 {
     const struct syi_sample_plan *const p = job->p;
+    const bool leaves = syi_sample_sorts(p) || p->overrides.indptr != NULL;
     const struct layout l = layout_of(call->device, p, syi_sample_sorts(p));
-    u32 *const left = syi_sample_sorts(p) ? (u32 *)call->scratch : NULL;
+    u32 *const left = leaves ? (u32 *)call->scratch : NULL;
     const struct sample_scratch scratch = {
         call->scratch + l.left, l.of_block, l.lists, {}, left, true, job->more};
     const int64_t at_once = sample_policy::LEFT_BLOCKS * (int64_t)call->device->processors;
@@ -347,7 +356,7 @@ void syc_sample_check_overrides(struct syc_call *call, const struct syi_sample_p
 bool syc_sample_knows_more(const struct syc_device *device, const struct syi_sample_plan *p)
 {
     const struct sample_job job = {p, {true, NULL, NULL, 0}};
-    if (syi_sample_sorts(p) || p->n_top > SYC_TILES)
+    if (syi_sample_sorts(p) || p->overrides.indptr != NULL || p->n_top > SYC_TILES)
         return false; /* a row may need scratch */
     const auto launch = syc_choose(implementations, device, &job)->launch;
     if (launch == syc_sample_whole)

@@ -1,13 +1,15 @@
 /*
  * Rows of sample of which the first of the order is taken, read once.
  */
+#include "cuda/prim/bulk.cuh"
 #include "cuda/sample/sample_launch.cuh"
 #include "cuda/sample/sample_stream.cuh"
 
 /* The best of what a thread has of a row; where `extra`, its flags and how many tokens are above -inf. Part
  * `rank` of `parts`. */
 template <sy_type T, bool extra>
-SYC_INLINE u64 first_of_share(const syc_logits &l, u32 rank, u32 parts, seen_tokens<T> &seen)
+SYC_INLINE u64 first_of_share(const syi_sample_plan &p, const syc_logits &l, int64_t b, u32 rank, u32 parts,
+                              seen_tokens<T> &seen)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const syc_vectors v = syc_vectors_of<T>(l);
@@ -17,14 +19,16 @@ SYC_INLINE u64 first_of_share(const syc_logits &l, u32 rank, u32 parts, seen_tok
         load_group<T>(l, v, at, SYC_SAMPLE_THREADS, y);
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++) {
-            seen.vector(y[c], v.head + (at + c * SYC_SAMPLE_THREADS) * n);
+            const u32 token = v.head + (at + c * SYC_SAMPLE_THREADS) * n;
+            const uint4 x = syc_masked<T>(l, token, y[c]);
+            seen.vector(x, token);
             if (extra)
-                seen.count(y[c]);
+                seen.count(x);
         }
     }
     u64 first = seen.first();
     if (rank == 0)
-        syc_each_rest<T>(l, [&](u32 i, u32 bits) { first = max(first, seen.token(i, bits)); });
+        each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) { first = max(first, seen.token(i, bits)); });
     return first;
 }
 
@@ -45,7 +49,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     syc_wait_for_previous();
     syc_start_next();
     const u32 b = blockIdx.x / parts, rank = blockIdx.x - b * parts;
-    const syc_logits l = row_logits(p, b);
+    const syc_logits l = staged_logits(p, b, (u32 *)(s + 1));
     const bool fault = syc_sees_fault(gate);
     seen_tokens<T> tokens;
     tokens.begin();
@@ -54,7 +58,9 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
             syc_expect(&s->gate, rank == 0 ? 16 * parts : 0);
         syc_cluster_begin();
     }
-    const u64 own = warp_max(first_of_share<T, extra>(l, rank, parts, tokens));
+    if (l.allow != NULL)
+        __syncthreads();
+    const u64 own = warp_max(first_of_share<T, extra>(p, l, b, rank, parts, tokens));
     u32 flags = 0, above = 0;
     if (extra) {
         flags = any_flags(tokens.flags);
@@ -98,8 +104,10 @@ template <bool extra> static void launch(syc_call *call, const syi_sample_plan *
     const u32 parts = syc_sample_parts(call->device, p);
     const auto kernel = syc_sample_kernel(p, greedy_rows<SY_TYPE_F32, extra>, greedy_rows<SY_TYPE_F16, extra>,
                                           greedy_rows<SY_TYPE_BF16, extra>);
+    const size_t shared = sizeof(greedy_shared) + syc_sample_mask_bytes(p);
+    syc_allow_shared(&call->queue, kernel, shared);
     syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * parts, (int)parts, SYC_SAMPLE_THREADS,
-                        sizeof(greedy_shared), *p, parts, call->gate);
+                        shared, *p, parts, call->gate);
 }
 
 void syc_sample_greedy(syc_call *call, const sample_job *job)

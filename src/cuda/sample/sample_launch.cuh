@@ -16,12 +16,13 @@ struct sample_job {
     syc_more more;
 };
 
-/* Whether a call has no masks, flags, min-p or ties that all stay, and its tokens are the first or drawn by
+/* Whether a call has no masks, overrides, flags, min-p or ties that all stay, and its tokens are the first or drawn by
    weight: there are smaller kernels for it. */
 static inline bool is_plain_call(const syi_sample_plan *p)
 {
     return p->row_flags.data == NULL && p->allow_bits.data == NULL && p->min_p.rows.data == NULL &&
-           p->args.ties != SY_TIES_ALL && (p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF);
+           p->overrides.indptr == NULL && p->args.ties != SY_TIES_ALL &&
+           (p->noise == SY_NOISE_NONE || p->noise == SY_NOISE_CDF);
 }
 
 /* Log-probabilities beyond that of the token among its candidates, or given tokens: sample_logprob.cu. */
@@ -66,23 +67,30 @@ static inline sample_blocks syc_sample_blocks(const syi_sample_plan *p, bool sor
     return l;
 }
 
-/* Rows with overrides are read as f32. */
 template <class Kernel>
 static Kernel *syc_sample_kernel(const syi_sample_plan *p, Kernel *f32, Kernel *f16, Kernel *bf16)
 {
-    return p->overrides.indptr != NULL || p->logits.type == SY_TYPE_F32 ? f32
-           : p->logits.type == SY_TYPE_F16                              ? f16
-                                                                        : bf16;
+    return p->logits.type == SY_TYPE_F32 ? f32 : p->logits.type == SY_TYPE_F16 ? f16 : bf16;
 }
 
 /* The kernel of a family for the type of a call. */
 #define SYC_SAMPLE_KERNEL(p, name) \
     syc_sample_kernel(p, name<SY_TYPE_F32>, name<SY_TYPE_F16>, name<SY_TYPE_BF16>)
 
+/* The same where rows with overrides are read as f32. */
+#define SYC_SAMPLE_STAGED(p, name) \
+    ((p)->overrides.indptr != NULL ? name<SY_TYPE_F32> : SYC_SAMPLE_KERNEL(p, name))
+
 /* 16 bytes of logits. */
 static inline int64_t syc_sample_vectors(const syi_sample_plan *p)
 {
     return p->vocab / (p->logits.type == SY_TYPE_F32 ? 4 : 8);
+}
+
+/* Bytes of shared memory for a mask of a row: of tokens that are allowed and have no override. */
+static inline size_t syc_sample_mask_bytes(const syi_sample_plan *p)
+{
+    return p->allow_bits.data == NULL && p->overrides.indptr == NULL ? 0 : (size_t)(p->vocab + 31) / 32 * 4;
 }
 
 /* Blocks for a row that is read by a cluster: as many as keep the device busy, if each has a group to read.

@@ -165,7 +165,7 @@ void syc_sample_more(syc_call *call, const syi_sample_plan *p)
     const logprob_scratch scratch = {token, call->scratch, l.bytes, l.lists};
     syc_sample_pick(call, {&picks, {more, p->token.data, p->logprob.data, p->empty_token}});
     if (!more)
-        SYC_SAMPLE_KERNEL(&rest, syc_sample_logprobs)(call, &rest, &scratch, l.n);
+        SYC_SAMPLE_STAGED(&rest, syc_sample_logprobs)(call, &rest, &scratch, l.n);
     if (p->masked.data != NULL)
         syc_sample_pick(call, {&masks, {}});
     call->scratch = token;

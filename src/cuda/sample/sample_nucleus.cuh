@@ -69,6 +69,20 @@ SYC_INLINE void settle_tiles(listed_shared *s, rough_tiles &tiles, const rough_t
     }
 }
 
+/* The same of overrides. */
+SYC_INLINE void settle_overrides(const syi_sample_plan &p, listed_shared *s, const rough_scale &r,
+                                 const syc_scale &scale, int64_t b)
+{
+    each_override(p, b, [&](u32, u32 bits) {
+        const float weight = rough_power(__fmul_rn(__fsub_rn(__uint_as_float(bits), scale.max), r.unit));
+        if (weight > 0x1p-10f) { /* also false of NaN */
+            syc_shared_add(&s->near.low[octave_place(octave_of(weight))], (u32)(weight * 0x1p24f));
+            syc_shared_add(&s->near.high[1], (u32)(weight * 0x1p10f));
+            syc_shared_add(&s->near.high[2], (u32)(weight * 0x1p10f));
+        }
+    });
+}
+
 /* Too many tokens share what top-p keeps: the largest of all tiles together have less than half of it. */
 SYC_INLINE bool is_wide(const listed_shared *s, float top_p)
 {
@@ -110,8 +124,8 @@ SYC_INLINE u32 octave_key(const syc_scale &scale, u32 key, u32 bin)
    weights. Those in no vector count. Threads take words in turns, so that all have something to do where
    candidate_tiles are few. */
 template <sy_type T>
-SYC_INLINE u64 weigh_candidate_tiles(listed_shared *s, const syc_logits &row, const syc_scale &scale,
-                                     u32 least)
+SYC_INLINE u64 weigh_candidate_tiles(const syi_sample_plan &p, listed_shared *s, const syc_logits &row,
+                                     const syc_scale &scale, u32 least, int64_t b)
 {
     constexpr u32 each = T == SY_TYPE_F32 ? 1 : 2, words = 4,
                   ahead = 4; /* tokens of a word, words of a vector, and those on their way at once */
@@ -150,7 +164,7 @@ SYC_INLINE u64 weigh_candidate_tiles(listed_shared *s, const syc_logits &row, co
             for (u32 j = 0; j < each; j++)
                 look(first[k] + j, T == SY_TYPE_F32 ? x[k] : syc_wide<T>(x[k] >> 16 * j & 0xffffu));
     }
-    syc_each_rest<T>(l, look);
+    each_rest_of<T>(p, l, b, look);
     return sum;
 }
 
@@ -194,8 +208,9 @@ SYC_INLINE bool is_nucleus(const syi_sample_plan &p, const syc_params &a)
 /* The tokens that a nucleus may have are listed, and the weight of the row is known to be from mass[0] to
    mass[1]. False: they are too many. `margin` is how far below its end tokens are listed. */
 template <sy_type T>
-SYC_INLINE bool list_nucleus(listed_shared *s, const syc_logits &l, const syc_scale &scale,
-                             rough_tiles &tiles, u32 key, u32 margin, u64 *mass)
+SYC_INLINE bool list_nucleus(const syi_sample_plan &p, listed_shared *s, const syc_logits &l,
+                             const syc_scale &scale, rough_tiles &tiles, u32 key, u32 margin, int64_t b,
+                             u64 *mass)
 {
     const u32 least = octave_key(scale, key, s->bin + margin);
     u32 mask = 0;
@@ -213,7 +228,7 @@ SYC_INLINE bool list_nucleus(listed_shared *s, const syc_logits &l, const syc_sc
     __syncthreads();
     if (s->n_candidate_tiles > MOST_LISTED)
         return false;
-    const u64 exact = syc_warp_sum(weigh_candidate_tiles<T>(s, l, scale, least));
+    const u64 exact = syc_warp_sum(weigh_candidate_tiles<T>(p, s, l, scale, least, b));
     rough = syc_warp_sum(rough);
     if (syc_lane() == 0) {
         s->sum[0][syc_warp()] = exact;
@@ -477,8 +492,8 @@ SYC_INLINE enum outcome finish_tiles(const syi_sample_plan &p, listed_shared *s,
                                      wide_edge *edge)
 {
     const syc_params &a = s->params;
-    const bool draws =
-        !a.greedy && p.noise == SY_NOISE_CDF && a.min_p == 0.0f && edge != NULL; /* wide_row can */
+    const bool draws = !a.greedy && p.noise == SY_NOISE_CDF && a.min_p == 0.0f &&
+                       (plain || p.overrides.indptr == NULL) && edge != NULL; /* wide_row can */
     const auto tell = [&](wide_edge found) {
         if (threadIdx.x == 0)
             *edge = {key, found.certain, found.least, flags, a.inv_t, a.top_p, s->uniform};
@@ -486,7 +501,7 @@ SYC_INLINE enum outcome finish_tiles(const syi_sample_plan &p, listed_shared *s,
     };
     u64 mass[2];
     const bool listed = s->bin != ~0u && !is_wide(s, a.top_p) &&
-                        list_nucleus<T>(s, l, scale, tiles, key, sample_policy::EDGE_MARGIN, mass);
+                        list_nucleus<T>(p, s, l, scale, tiles, key, sample_policy::EDGE_MARGIN, b, mass);
     if (listed && finishes && (plain || s->more == NULL)) {
         if (finish_nucleus(p, s, scale, mass, flags, b))
             return ROW_DONE;
@@ -513,19 +528,23 @@ SYC_INLINE enum outcome finish_tiles(const syi_sample_plan &p, listed_shared *s,
    ROW_EDGE. */
 /* NOLINT(readability-function-size): a row from its parameters to its tiles, by barriers */
 template <sy_type T, bool plain = false>
-SYC_INLINE enum outcome nucleus_row(const syi_sample_plan &p, listed_shared *s, far_shared *far, far_gates *g,
-                                    u32 rank, u32 parts, int64_t b, const syc_gate *gate, wide_edge *edge)
+SYC_INLINE enum outcome nucleus_row(const syi_sample_plan &p, u32 *bits, listed_shared *s, far_shared *far,
+                                    far_gates *g, u32 rank, u32 parts, int64_t b, const syc_gate *gate,
+                                    wide_edge *edge)
 {
     /* A thread without duties: the predicate of another would be kept, in local memory, which is read before
      * the row. */
     const u32 closed = load_closed(gate, 64);
-    const syc_logits l = row_logits(p, b, !plain);
-    const syc_vectors v = syc_vectors_of<T>(l);
+    const syc_logits raw = row_logits(p, b, false);
+    const syc_vectors v = syc_vectors_of<T>(raw);
     uint4 y[SYC_OWN_TILES];
     if (parts == 1) /* while parameters come */
-        load_group<T>(l, v, threadIdx.x, SYC_SAMPLE_THREADS, y);
+        load_group<T>(raw, v, threadIdx.x, SYC_SAMPLE_THREADS, y);
     else if (rank < far_parts(parts))
-        load_group<T>(l, v, far_tile(rank, far_parts(parts)), SYC_TILES, y);
+        load_group<T>(raw, v, far_tile(rank, far_parts(parts)), SYC_TILES, y);
+    const syc_logits l = plain ? raw : staged_logits(p, b, bits);
+    if (!plain && l.allow != NULL)
+        __syncthreads();
     const syc_params loaded = load_params(p, b);
     const bool finishes = plain || ((loaded.greedy || p.noise == SY_NOISE_CDF) && loaded.min_p == 0.0f &&
                                     p.args.ties != SY_TIES_ALL); /* by finish_nucleus */
@@ -558,7 +577,7 @@ SYC_INLINE enum outcome nucleus_row(const syi_sample_plan &p, listed_shared *s, 
     else
         flags = read_rough<T, false>(l, v, rough, y, tiles);
     u32 key = max(max(tiles.key[0], tiles.key[1]), max(tiles.key[2], tiles.key[3]));
-    syc_each_rest<T>(l, [&](u32, u32 bits) {
+    each_rest_of<T>(p, l, b, [&](u32, u32 bits) {
         key = max(key, syi_key(bits));
         flags |= syi_key_flags(bits);
     });
@@ -579,6 +598,8 @@ SYC_INLINE enum outcome nucleus_row(const syi_sample_plan &p, listed_shared *s, 
     if (!find_top(top, scale.max, rough.unit))
         return ROW_LEFT;
     settle_tiles(s, tiles, top, rough, parts > 1, scale, a.top_p);
+    if (l.allow != NULL)
+        settle_overrides(p, s, rough, scale, b);
     __syncthreads();
     if (syc_warp() == 0)
         find_octave(s, a.top_p);

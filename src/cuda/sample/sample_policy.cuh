@@ -37,6 +37,8 @@ struct sample_policy {
         /* Without clusters, rows of top-k that are fewer than processors / 8 are read sooner in parts.
            2026-11-16. */
         FEW_ROWS = 8,
+        /* Shared memory that kernels need at most beside the mask of a row. */
+        MASK_BESIDE = 80 << 10,
         /* Scratch of all blocks of the general steps, MiB: lists of a row take 16 bytes for each token. */
         SCRATCH_MIB = 256,
 
@@ -59,6 +61,8 @@ struct sample_policy {
         PIECES = 64,   /* places of a row from which a threshold is guessed: 4 for each warp */
         SMALL_K = 256, /* k up to this has a certain threshold: few threads have two of the first k.
                           2026-11-17, k=50 */
+        STREAM_K =
+            96, /* the same of rows that are read in halves: above, the tokens of many rows would not fit */
         BY_THREADS = 96, /* tokens of the first group that are found among the largest of each thread */
         COMPARED = 320,  /* tokens that are ranked by comparing each with all others, at most */
         CROWD = 96, /* tokens of a bin that are compared with each other; if there are more, all are sorted,

@@ -123,6 +123,7 @@ template <sy_type T, bool wanted>
 SYC_INLINE u32 read_rough(const syc_logits &l, const syc_vectors &v, rough_scale &r, uint4 *y,
                           rough_tiles &tiles)
 {
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 step = SYC_SAMPLE_THREADS;
     u32 flags = 0;
     bool based = false;
@@ -137,7 +138,8 @@ SYC_INLINE u32 read_rough(const syc_logits &l, const syc_vectors &v, rough_scale
                 put_base<T>(r, syc_max_word<T>(syc_max_word<T>(vector_max<T>(y[0]), vector_max<T>(y[1])),
                                                syc_max_word<T>(vector_max<T>(y[2]), vector_max<T>(y[3]))));
     };
-    const auto add = [&](u32 c, uint4 now) {
+    const auto add = [&](u32 c, u32 at, uint4 y) {
+        const uint4 now = syc_masked<T>(l, v.head + (at - SYC_TILES + c * step) * n, y);
         tiles.key[c] = fold<T>(tiles.key[c], now);
         tiles.weight[c] = __fadd_rn(tiles.weight[c], rough_sum<T>(r, now));
         if (wanted)
@@ -146,18 +148,17 @@ SYC_INLINE u32 read_rough(const syc_logits &l, const syc_vectors &v, rough_scale
     u32 at = threadIdx.x + SYC_TILES;
     const uint4 *x = vectors_at<T>(l, v, at);
 #pragma unroll 1
-    for (; is_whole(l, v, at, step); at += SYC_TILES, x += SYC_TILES) {
+    for (; is_whole(v, at, step); at += SYC_TILES, x += SYC_TILES) {
         begin();
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++) {
             const uint4 now = y[c];
             y[c] = __ldcg(x + c * step);
-            add(c, now);
+            add(c, at, now);
         }
     }
 #pragma unroll 1
-    for (bool more = v.n > 0; more;
-         at += SYC_TILES) { /* of a row with a mask, each group is like the last of others */
+    for (bool more = v.n > 0; more; at += SYC_TILES) {
         more = at - threadIdx.x < v.n;
         begin();
 #pragma unroll
@@ -165,7 +166,7 @@ SYC_INLINE u32 read_rough(const syc_logits &l, const syc_vectors &v, rough_scale
             const uint4 now = y[c];
             if (more)
                 y[c] = vector_or_nothing<T>(l, v, at + c * step);
-            add(c, now);
+            add(c, at, now);
         }
     }
 #pragma unroll
@@ -231,6 +232,7 @@ template <sy_type T>
 SYC_INLINE void read_far(const syc_logits &l, const syc_vectors &v, rough_scale r, uint4 *y, far_shared *far,
                          u64 *far_gate, u32 rank, u32 parts)
 {
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 turns = (v.n + SYC_TILES - 1) / SYC_TILES, end = far_tile(rank + 1, parts);
     u32 most = syc_minus_inf_word<T>();
     float sum = 0.0f;
@@ -238,7 +240,7 @@ SYC_INLINE void read_far(const syc_logits &l, const syc_vectors &v, rough_scale 
 #pragma unroll 1
     for (u32 tile = far_tile(rank, parts), turn = 0; tile < end;) {
         const uint4 now[SYC_OWN_TILES] = {y[0], y[1], y[2], y[3]};
-        const u32 own = tile;
+        const u32 own = tile, first = tile + turn * SYC_TILES;
         const bool last = turn + SYC_OWN_TILES >= turns;
         turn = last ? 0 : turn + SYC_OWN_TILES;
         tile += last ? SYC_SAMPLE_THREADS : 0;
@@ -246,7 +248,8 @@ SYC_INLINE void read_far(const syc_logits &l, const syc_vectors &v, rough_scale 
             load_group<T>(l, v, tile + turn * SYC_TILES, SYC_TILES, y);
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++)
-            add_vector<T>(r, based, most, sum, now[c]);
+            add_vector<T>(r, based, most, sum,
+                          syc_masked<T>(l, v.head + (first + c * SYC_TILES) * n, now[c]));
         if (!last)
             continue;
         const u32 key = own < v.n ? syc_word_key<T>(most) : 0;

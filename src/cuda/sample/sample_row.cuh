@@ -281,12 +281,11 @@ template <sy_type T> SYC_INLINE syc_vectors syc_vectors_of(const syc_logits &l)
     return {head, (l.vocab - head) / (16 / bytes)};
 }
 
-/* The vector whose first token is i; a token that does not count is -inf. */
-template <sy_type T> SYC_INLINE uint4 syc_vector_at(const syc_logits &l, u32 i)
+/* A vector whose first token is i, with -inf for a token that does not count. */
+template <sy_type T> SYC_INLINE uint4 syc_masked(const syc_logits &l, u32 i, uint4 v)
 {
     constexpr int n = T == SY_TYPE_F32 ? 4 : 8, per_word = n / 4;
-    const uint4 v = *(const uint4 *)(l.x + (int64_t)i * (16 / n));
-    if (l.allow == NULL)
+    if (l.allow == NULL || i >= l.vocab)
         return v;
     const u32 on = (l.allow[i / 8] | (u32)l.allow[(i + n - 1) / 8] << 8) >> (i % 8);
     u32 word[4] = {v.x, v.y, v.z, v.w};
@@ -298,6 +297,12 @@ template <sy_type T> SYC_INLINE uint4 syc_vector_at(const syc_logits &l, u32 i)
         word[j] = (word[j] & keep) | (syc_minus_inf_word<T>() & ~keep);
     }
     return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+/* The vector whose first token is i. */
+template <sy_type T> SYC_INLINE uint4 syc_vector_at(const syc_logits &l, u32 i)
+{
+    return syc_masked<T>(l, i, *(const uint4 *)(l.x + (int64_t)i * (T == SY_TYPE_F32 ? 4 : 2)));
 }
 
 /* The word whose first token is i, as in its vector. */

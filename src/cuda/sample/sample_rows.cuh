@@ -87,6 +87,7 @@ union top_more_shared {
     top_k_shared pick;
     logprob_shared more;
 };
+static_assert(sizeof(union top_more_shared) <= sample_policy::MASK_BESIDE, "room for masks");
 
 /* Kernels are compiled without what `extends` them, too: most calls ask for no more than a token. */
 template <bool extends> SYC_INLINE void begin_more(listed_shared *s, const sample_scratch &scratch)
@@ -104,10 +105,10 @@ SYC_COLD enum outcome other_row(const syi_sample_plan &p, const sample_scratch &
                                 syc_sample_row &row, int64_t b, const syc_gate *look, enum outcome outcome)
 {
     u32 tile[SYC_OWN_TILES] = {0, 0, 0, 0}, flags = 0;
-    const bool unread = outcome == ROW_WIDE;
+    const bool staged = p.overrides.indptr != NULL, unread = outcome == ROW_WIDE || staged;
     if (threadIdx.x == 0)
         s->listed.more = NULL;
-    if (outcome == ROW_LEFT)
+    if (outcome == ROW_LEFT && !staged)
         outcome = listed_row<T>(p, scratch.split, &s->listed, b, look, tile, flags);
     if (outcome == ROW_LEFT || outcome == ROW_WIDE)
         general_row<T>(p, scratch, &s->general, row, b, make_uint4(tile[0], tile[1], tile[2], tile[3]), flags,
@@ -165,6 +166,7 @@ struct nucleus_shared {
         logprob_shared more;
     };
 };
+static_assert(sizeof(struct nucleus_shared) <= sample_policy::MASK_BESIDE, "room for masks");
 
 template <sy_type T, bool extends, bool plain>
 static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
@@ -187,8 +189,9 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
             expect_far(&s->far_gates, rank, blocks);
         syc_cluster_begin();
     }
-    enum outcome outcome =
-        nucleus_row<T, plain>(p, &s->listed, &s->far, &s->far_gates, rank, blocks, b, &gate, &s->edge);
+    enum outcome outcome = nucleus_row<T, plain>(p, (u32 *)(s + 1), &s->listed, &s->far, &s->far_gates, rank,
+                                                 blocks, b, &gate, &s->edge);
+    report_closed(gate, outcome);
     __syncthreads();
     if (rank == 0 && blocks > 1)
         send_verdict(&s->far_gates, s->far_gates.asked ? 1 : 0, blocks,
@@ -246,10 +249,10 @@ void syc_sample_nucleus(struct syc_call *call, const struct syi_sample_plan *p,
     const auto kernel = scratch->more.asked ? nucleus_rows<T, true, false>
                         : is_plain_call(p)  ? nucleus_rows<T, false, true>
                                             : nucleus_rows<T, false, false>;
-    syc_allow_shared(&call->queue, kernel, sizeof(struct nucleus_shared));
+    const size_t shared = sizeof(struct nucleus_shared) + syc_sample_mask_bytes(p);
+    syc_allow_shared(&call->queue, kernel, shared);
     syc_launch_clusters(&call->queue, kernel, SYC_EARLY, p->batch * blocks, (int)blocks, SYC_SAMPLE_THREADS,
-                        sizeof(struct nucleus_shared), *p, blocks, late_of(call->device, p, blocks), *scratch,
-                        call->gate);
+                        shared, *p, blocks, late_of(call->device, p, blocks), *scratch, call->gate);
 }
 
 /* Rows of calls with top-k; `blocks` blocks read a row together. What they cannot do takes the general steps
@@ -268,7 +271,9 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     if constexpr (!few)
         begin_late(late);
     begin_more<extends>(&s->top.listed, scratch);
-    const enum outcome outcome = top_k_row<T, few, plain>(p, &s->top, rank, blocks, b, &gate, ahead);
+    const enum outcome outcome =
+        top_k_row<T, few, plain>(p, &s->top, (u32 *)(all + 1), rank, blocks, b, &gate, ahead);
+    report_closed(gate, outcome);
     if (scratch.left != NULL) {
         if (threadIdx.x == 0 && rank == 0)
             scratch.left[b] = outcome;
@@ -290,7 +295,9 @@ void syc_sample_top_k(struct syc_call *call, const struct syi_sample_plan *p,
     const u32 blocks =
         syc_sample_cluster(call->device, p, sample_policy::TOP_K_CLUSTER, syc_sample_vectors(p) - 1);
     const bool extends = scratch->more.asked;
-    const size_t shared = extends ? sizeof(union top_more_shared) : sizeof(union top_k_shared);
+    const size_t bits = syc_sample_mask_bytes(p),
+                 shared = (extends || bits > 0 ? sizeof(union top_more_shared) : sizeof(union top_k_shared)) +
+                          bits;
     struct start_late late = late_of(call->device, p, blocks);
     late.cycles /= 2; /* a row takes less time than one of top-p */
     const auto kernel = !few && extends    ? top_k_rows<T, !few, few, false>

@@ -55,17 +55,19 @@ SYC_INLINE block_groups groups_of(u32 vectors, u32 rank, u32 blocks)
     return {rank * SYC_SAMPLE_THREADS, blocks * SYC_SAMPLE_THREADS, stream_step(vectors)};
 }
 
-/* The largest words of a thread's tiles, y being its first two groups; returns SY_ROW_NAN and SY_ROW_INF
+/* The largest words of a thread's tiles, y being its first two groups, which are masked; returns SY_ROW_NAN and SY_ROW_INF
  * where they are wanted. */
 template <sy_type T>
 SYC_INLINE u32 stream_tiles(const syc_logits &l, const syc_vectors &v, uint4 *y, const block_groups &groups,
                             bool wanted, u32 *tile)
 {
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 step = groups.step, apart = groups.apart;
     u32 flags = 0, at = groups.first + threadIdx.x;
-    const auto see = [&](const uint4 *x) {
+    const auto see = [&](uint4 *x, u32 first) {
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++) {
+            x[c] = syc_masked<T>(l, v.head + (first + c * step) * n, x[c]);
             tile[c] = fold<T>(tile[c], x[c]);
             if (wanted)
                 flags |= flags_of<T>(x[c]);
@@ -76,22 +78,22 @@ SYC_INLINE u32 stream_tiles(const syc_logits &l, const syc_vectors &v, uint4 *y,
     for (u32 c = 0; c < SYC_OWN_TILES; c++)
         tile[c] = syc_minus_inf_word<T>();
 #pragma unroll 1
-    for (; at - threadIdx.x + 3 * apart < step && is_whole(l, v, at + 3 * apart, step);
+    for (; at - threadIdx.x + 3 * apart < step && is_whole(v, at + 3 * apart, step);
          at += 2 * apart, next += 2 * apart) /* one group is on its way while another is looked at */
 #pragma unroll
         for (u32 i = 0; i < 2; i++) {
-            see(y + i * SYC_OWN_TILES);
+            see(y + i * SYC_OWN_TILES, at + i * apart);
 #pragma unroll
             for (u32 c = 0; c < SYC_OWN_TILES; c++)
                 y[i * SYC_OWN_TILES + c] = __ldcg(next + i * apart + c * step);
         }
-    see(y);
+    see(y, at);
     if (at - threadIdx.x + apart < step)
-        see(y + SYC_OWN_TILES);
+        see(y + SYC_OWN_TILES, at + apart);
 #pragma unroll 1
     for (at += 2 * apart; at < step; at += apart) {
         load_group<T>(l, v, at, step, y);
-        see(y);
+        see(y, at);
     }
     return flags;
 }
@@ -151,15 +153,17 @@ SYC_INLINE void each_vector_at(const syc_logits &l, const syc_vectors &v, u32 al
 
 /* ---- Clusters ---- */
 
-/* The lowest threshold of all blocks of a cluster. */
-SYC_INLINE u32 lowest_threshold(top_shared *shared, u32 rank, u32 blocks, u32 threshold)
+/* The lowest threshold of all blocks of a cluster; of min-p the highest. */
+SYC_INLINE u32 common_threshold(top_shared *shared, u32 rank, u32 blocks, u32 threshold, bool highest)
 {
     syc_cluster_ready();
     if (threadIdx.x < blocks && threadIdx.x != rank)
         syc_send(&shared->threshold[rank], threadIdx.x, threshold, &shared->thresholds_gate);
     syc_wait_at(&shared->thresholds_gate);
-    for (u32 r = 0; r < blocks; r++)
-        threshold = r == rank ? threshold : min(threshold, (u32)shared->threshold[r]);
+    for (u32 r = 0; r < blocks; r++) {
+        const u32 other = r == rank ? threshold : (u32)shared->threshold[r];
+        threshold = highest ? max(threshold, other) : min(threshold, other);
+    }
     return threshold;
 }
 
@@ -300,6 +304,64 @@ SYC_INLINE u32 top_k_of(const syi_sample_plan &p, const syc_params &a)
     return first_only ? 1u : (u32)min(a.k, (int64_t)sample_policy::LIST + 1);
 }
 
+/* A key that the block's share of k tokens reach for certain, as the largest of that many threads do; k of 0: all that
+   pass min-p. */
+template <bool plain>
+SYC_INLINE u32 first_threshold(listed_shared *s, u32 own, u32 largest, u32 k, u32 blocks)
+{
+    return !plain && k == 0 ? min_p_threshold(s->params, largest)
+                            : guess_threshold(s, &own, own, largest, (k + blocks - 1) / blocks, true);
+}
+
+/* Where many tokens are equal: a key that k of the threads' largest reach and fewer a larger one, if k reach the threshold;
+   0: they do not. */
+SYC_INLINE u32 tied_key(u32 own, u32 threshold, u32 k)
+{
+    u32 low = threshold, high = threshold + 0x10000;
+    if ((u32)__syncthreads_count(own >= low) < k || k == 0)
+        return 0;
+#pragma unroll 1
+    while (high - low > 1) {
+        const u32 middle = low + (high - low) / 2;
+        if ((u32)__syncthreads_count(own >= middle) >= k)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Lists the first k tokens of a block that have a key, if there are so many. */
+template <sy_type T>
+SYC_COLD void list_equal(top_shared *shared, syc_logits l, block_groups groups, u32 key, u32 k)
+{
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
+    listed_shared *const s = &shared->listed;
+    const syc_vectors v = syc_vectors_of<T>(l);
+    const u32 turns = (groups.step - groups.first + groups.apart - 1) / groups.apart;
+    if (threadIdx.x == 0)
+        atomicMax(&shared->top, key);
+#pragma unroll 1
+    for (u32 turn = 0, found = 0; turn < SYC_OWN_TILES * turns && found < k; turn++) {
+        const u32 at = groups.first + turn % turns * groups.apart + turn / turns * groups.step + threadIdx.x,
+                  first = v.head + at * n;
+        u32 which = 0;
+        const auto look = [&](u32 j, u32 bits) { which |= syi_key(bits) == key ? 1u << j : 0; };
+        if (at < v.n)
+            syc_each_of<T>(0, syc_vector_at<T>(l, first), look);
+        u64 all;
+        u32 place = found + (u32)syc_block_before((u32)__popc(which), s->sum[0], &all);
+#pragma unroll 1
+        for (; which != 0 && place < k; which &= which - 1, place++) {
+            const u32 to = syc_shared_add(&s->n_items, 1u);
+            if (to < MOST_LISTED)
+                s->item[to] = syc_rank_of(key, first + (u32)__ffs((int)which) - 1);
+        }
+        found += (u32)all;
+    }
+    __syncthreads();
+}
+
 /* The row by block `rank` of `blocks`; y is its first two groups. `plain`: see is_plain_call. */
 template <sy_type T, bool plain>
 SYC_INLINE enum outcome small_k_row(const syi_sample_plan &p, top_shared *shared, const syc_logits &row,
@@ -314,7 +376,7 @@ SYC_INLINE enum outcome small_k_row(const syi_sample_plan &p, top_shared *shared
         make_uniform(p, s);
     u32 flags = stream_tiles<T>(l, v, y, groups, wanted, tile);
     if (wanted && rank == 0)
-        syc_each_rest<T>(l, [&](u32, u32 bits) { flags |= syi_key_flags(bits); });
+        each_rest_of<T>(p, l, b, [&](u32, u32 bits) { flags |= syi_key_flags(bits); });
     const u32 own = syc_word_key<T>(
         syc_max_word<T>(syc_max_word<T>(tile[0], tile[1]), syc_max_word<T>(tile[2], tile[3])));
     const u32 warp_own = __reduce_max_sync(SYC_ALL_LANES, own);
@@ -328,23 +390,34 @@ SYC_INLINE enum outcome small_k_row(const syi_sample_plan &p, top_shared *shared
     const u32 largest = of_warps(s->warp_key);
     if (wanted)
         flags = any_flags(s->warp_flags[syc_lane() % SYC_BLOCK_WARPS]);
-    u32 threshold = guess_threshold(s, &own, own, largest, (k + blocks - 1) / blocks, true);
+    u32 threshold = first_threshold<plain>(s, own, largest, k, blocks);
     if (blocks > 1)
-        threshold = lowest_threshold(shared, rank, blocks, threshold);
-    const float least = syi_key_value(threshold);
-    u32 mask = 0;
+        threshold = common_threshold(shared, rank, blocks, threshold, !plain && k == 0);
+    float least = syi_key_value(threshold);
+    const auto put_reaching = [&] {
+        u32 mask = 0;
 #pragma unroll
-    for (u32 c = 0; c < SYC_OWN_TILES; c++)
-        mask |= word_value<T>(tile[c]) >= least ? 1u << c : 0;
-    put_candidate_tiles(s, mask);
+        for (u32 c = 0; c < SYC_OWN_TILES; c++)
+            mask |= word_value<T>(tile[c]) >= least ? 1u << c : 0;
+        put_candidate_tiles(s, mask);
+        __syncthreads();
+    };
     if (threadIdx.x == 0)
         atomicMax(&shared->top, largest);
-    __syncthreads();
+    put_reaching();
+    u32 tied = 0;
+    if (s->n_candidate_tiles > MOST_LISTED && p.args.ties != SY_TIES_ALL)
+        tied = tied_key(own, threshold, k);
+    if (tied != 0) {
+        least = syi_key_value(tied + 1);
+        syc_change([&] { s->n_candidate_tiles = 0; });
+        put_reaching();
+    }
     const u32 tiles = s->n_candidate_tiles,
               turns = (groups.step - groups.first + groups.apart - 1) / groups.apart;
     const bool few = tiles <= MOST_LISTED;
     if (!few && blocks == 1)
-        return ROW_LEFT; /* ties, most likely */
+        return ROW_LEFT;
     const auto at = [&](u32 item) {
         const u32 turn = item / tiles, place = s->candidate_tile[item - turn * tiles];
         return groups.first + turn * groups.apart + place / SYC_SAMPLE_THREADS * groups.step +
@@ -352,8 +425,12 @@ SYC_INLINE enum outcome small_k_row(const syi_sample_plan &p, top_shared *shared
     };
     each_vector_at<T>(l, v, few ? tiles * turns : 0, at,
                       [&](uint4 x, u32 first) { list_vector_reaching<T>(s, x, first, least); });
+    if (tied != 0)
+        least = syi_key_value(tied);
     if (rank == 0)
-        syc_each_rest<T>(l, [&](u32 i, u32 bits) { list_token(shared, i, bits, least); });
+        each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) { list_token(shared, i, bits, least); });
+    if (tied != 0)
+        list_equal<T>(shared, l, groups, tied, k);
     __syncthreads();
     return finish_listed<plain, true>(p, shared, k, flags, few, rank, blocks, b);
 }

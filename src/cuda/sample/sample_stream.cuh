@@ -33,30 +33,81 @@ template <sy_type T> SYC_INLINE u32 vector_max(uint4 x)
     return syc_max_word<T>(syc_max_word<T>(x.x, x.y), syc_max_word<T>(x.z, x.w));
 }
 
+/* ---- Masks ---- */
+
+/* A row with a mask of its own, in `bits`, of the tokens that are read with it: those that are allowed and have no
+   override. Of a row without either, none. Overrides may be wrong here, which is found beside. Ahead of a barrier. */
+SYC_INLINE syc_logits staged_logits(const syi_sample_plan &p, int64_t b, u32 *bits)
+{
+    const syc_logits l = row_logits(p, b);
+    const u32 words = (l.vocab + 31) / 32;
+    if (l.allow == NULL && p.overrides.indptr == NULL)
+        return l;
+    for (u32 i = threadIdx.x; i < words; i += SYC_SAMPLE_THREADS)
+        bits[i] = l.allow != NULL ? syc_load<u32>(l.allow + 4 * i) : ~0u;
+    const syc_span span = syc_list_span(p.overrides, b);
+    const int64_t end = min(span.end, p.overrides.n);
+    __syncthreads();
+    for (int64_t j = max(span.first, (int64_t)0) + threadIdx.x; j < end; j += SYC_SAMPLE_THREADS) {
+        const u64 token = (u64)syc_list_token(p.overrides, j);
+        if (token < l.vocab && (bits[token / 32] >> token % 32 & 1) != 0) /* none is twice in a row */
+            atomicAdd(&bits[token / 32], 0u - (1u << token % 32));
+    }
+    return {l.x, (const u8 *)bits, l.vocab};
+}
+
+/* f(token, bits) for the overrides of a row that was staged, each by one thread. */
+template <class F> SYC_INLINE void each_override(const syi_sample_plan &p, int64_t b, F f)
+{
+    const syc_span span = syc_list_span(p.overrides, b);
+    const u8 *const allow = p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL;
+#pragma unroll 1
+    for (int64_t j = span.first + threadIdx.x; j < span.end; j += SYC_SAMPLE_THREADS) {
+        const u32 token = (u32)syc_list_token(p.overrides, j);
+        if (syc_allowed(allow, token))
+            f(token, __float_as_uint(syc_list_value(p.overrides, j)));
+    }
+}
+
+/* Of tokens in no vector, and of overrides. */
+template <sy_type T, class F>
+SYC_INLINE void each_rest_of(const syi_sample_plan &p, const syc_logits &l, int64_t b, F f)
+{
+    syc_each_rest<T>(l, f);
+    if (l.allow != NULL)
+        each_override(p, b, f);
+}
+
+/* As it is in memory. */
+SYC_INLINE syc_logits unmasked(const syc_logits &l)
+{
+    return {l.x, NULL, l.vocab};
+}
+
 /* A row in groups of SYC_OWN_TILES vectors for each thread: those at `at`, at + step, ... */
 template <sy_type T> SYC_INLINE const uint4 *vectors_at(const syc_logits &l, const syc_vectors &v, u32 at)
 {
     return (const uint4 *)(l.x + (int64_t)v.head * (T == SY_TYPE_F32 ? 4 : 2)) + at;
 }
 
-/* All of a group's vectors are in the row, for all threads, and all tokens count. */
-SYC_INLINE bool is_whole(const syc_logits &l, const syc_vectors &v, u32 at, u32 step)
+/* All of a group's vectors are in the row, for all threads. */
+SYC_INLINE bool is_whole(const syc_vectors &v, u32 at, u32 step)
 {
-    return l.allow == NULL && at - threadIdx.x + (SYC_OWN_TILES - 1) * step + SYC_SAMPLE_THREADS <= v.n;
+    return at - threadIdx.x + (SYC_OWN_TILES - 1) * step + SYC_SAMPLE_THREADS <= v.n;
 }
 
-/* -inf after the end of the row. */
+/* As it is in memory; -inf after the end of the row. */
 template <sy_type T> SYC_INLINE uint4 vector_or_nothing(const syc_logits &l, const syc_vectors &v, u32 at)
 {
     const u32 nothing = syc_minus_inf_word<T>();
-    return at < v.n ? syc_vector_at<T>(l, v.head + at * (T == SY_TYPE_F32 ? 4 : 8))
-                    : make_uint4(nothing, nothing, nothing, nothing);
+    return at < v.n ? __ldcg(vectors_at<T>(l, v, at)) : make_uint4(nothing, nothing, nothing, nothing);
 }
 
+/* The same. */
 template <sy_type T>
 SYC_INLINE void load_group(const syc_logits &l, const syc_vectors &v, u32 at, u32 step, uint4 *y)
 {
-    if (is_whole(l, v, at, step)) {
+    if (is_whole(v, at, step)) {
         const uint4 *const x = vectors_at<T>(l, v, at);
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++)
@@ -252,6 +303,17 @@ SYC_INLINE u32 guess_threshold(listed_shared *s, const u32 *tile, u32 own, u32 k
     return low << 16;
 }
 
+/* A key that all tokens reach which pass min-p, given the largest key of the row, or of some of it. The logarithm is
+   taken by its linear pieces, which are below it. */
+SYC_INLINE u32 min_p_threshold(const syc_params &a, u32 key)
+{
+    const u32 bits = __float_as_uint(fminf(a.min_p, 1.0f));
+    const float log2 = (float)(int)(bits - 0x3f800000u) * 0x1p-23f, most = syi_key_value(key);
+    const float value = __fadd_rn(most, __fdiv_rn(__fmul_rn(log2 - 0.01f, 0.693148f), a.inv_t));
+    const u32 reaches = value == value && a.min_p >= 0x1p-126f ? min(key, syi_value_key(value)) : 0;
+    return max(reaches, (u32)LOWEST_HALF << 16);
+}
+
 /* Where the nucleus of a wide row ends, most likely: tokens that reach `certain` are in it, those that do not
    reach `least` are not. Also the largest key, SY_ROW_*, and what a draw depends on: the last two are known
    to the first block alone. */
@@ -263,9 +325,20 @@ struct wide_edge {
     u64 uniform;
 };
 
-/* Whether a fault was reported, as one thread sees it; these calls validate no contents of their own. A word,
-   compared when the row was read, so that no warp waits for it before. */
+/* Whether a fault was found, as one thread sees it: reported by a call before, or in what this call validates. A word, compared when the row was read, so that no warp waits for it before. */
 SYC_INLINE u32 load_closed(const syc_gate *gate, u32 thread = 0)
 {
-    return gate != NULL && threadIdx.x == thread ? __ldcg(gate->closed) : 0;
+    if (gate == NULL || threadIdx.x != thread)
+        return 0;
+    u32 closed = __ldcg(gate->closed);
+#pragma unroll 1
+    for (int i = 0; i < gate->n; i++)
+        closed |= __ldcg(gate->order + i) != SYC_NO_FAULT ? 1 : 0;
+    return closed;
+}
+
+SYC_INLINE void report_closed(const syc_gate &gate, enum outcome outcome)
+{
+    if (outcome == ROW_CLOSED && blockIdx.x == 0 && threadIdx.x == 0)
+        syc_report_rarely(gate);
 }

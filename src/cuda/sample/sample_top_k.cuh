@@ -33,19 +33,20 @@ SYC_INLINE u32 piece_at(const top_pieces &pieces, u32 g, u32 c)
     return pieces.first + c * pieces.period + g * 32 + (u32)syc_lane();
 }
 
-/* All of a warp's vectors of a group are in the row, and all tokens count. */
-SYC_INLINE bool are_whole(const syc_logits &l, const syc_vectors &v, const top_pieces &pieces, u32 g)
+/* All of a warp's vectors of a group are in the row. */
+SYC_INLINE bool are_whole(const syc_vectors &v, const top_pieces &pieces, u32 g)
 {
-    return l.allow == NULL && (g + 1) * 32 <= pieces.period &&
+    return (g + 1) * 32 <= pieces.period &&
            piece_at(pieces, g, SYC_OWN_TILES - 1) - (u32)syc_lane() + 32 <= v.n;
 }
 
+/* As they are in memory. */
 template <sy_type T>
 SYC_INLINE void load_pieces(const syc_logits &l, const syc_vectors &v, const top_pieces &pieces, u32 g,
                             uint4 *y)
 {
     const u32 nothing = syc_minus_inf_word<T>();
-    if (are_whole(l, v, pieces, g)) {
+    if (are_whole(v, pieces, g)) {
         const uint4 *const x = vectors_at<T>(l, v, piece_at(pieces, g, 0));
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++)
@@ -56,7 +57,7 @@ SYC_INLINE void load_pieces(const syc_logits &l, const syc_vectors &v, const top
     for (u32 c = 0; c < SYC_OWN_TILES; c++) {
         const u32 at = piece_at(pieces, g, c);
         y[c] = g * 32 + (u32)syc_lane() < pieces.period && at < v.n
-                   ? syc_vector_at<T>(l, v.head + at * (T == SY_TYPE_F32 ? 4 : 8))
+                   ? __ldcg(vectors_at<T>(l, v, at))
                    : make_uint4(nothing, nothing, nothing, nothing);
     }
 }
@@ -135,7 +136,9 @@ SYC_INLINE u32 list_kept(top_shared *s, const syc_logits &l, u32 capacity, float
  * no vector are among the equal ones.
  */
 /* NOLINT(readability-function-size): two reads of a row, with what each warp counts between them */
-template <sy_type T> SYC_COLD u32 list_ties(top_shared *shared, syc_logits l, u32 threshold, u32 k)
+template <sy_type T>
+SYC_COLD u32 list_ties(const syi_sample_plan &p, top_shared *shared, syc_logits l, u32 threshold, u32 k,
+                       int64_t b)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     listed_shared *const s = &shared->listed;
@@ -168,13 +171,14 @@ template <sy_type T> SYC_COLD u32 list_ties(top_shared *shared, syc_logits l, u3
         load_pieces<T>(l, v, pieces, g, y);
 #pragma unroll 1
         for (u32 c = 0; c < SYC_OWN_TILES; c++) {
-            const uint4 x = c == 0 ? y[0] : c == 1 ? y[1] : c == 2 ? y[2] : y[3];
+            const u32 first = v.head + piece_at(pieces, g, c) * n;
+            const uint4 x = syc_masked<T>(l, first, c == 0 ? y[0] : c == 1 ? y[1] : c == 2 ? y[2] : y[3]);
             if (syc_word_key<T>(vector_max<T>(x)) >= threshold)
-                syc_each_of<T>(v.head + piece_at(pieces, g, c) * n, x, look);
+                syc_each_of<T>(first, x, look);
         }
     }
     const u32 in_vectors = ties;
-    syc_each_rest<T>(l, look);
+    each_rest_of<T>(p, l, b, look);
     alone = ties != in_vectors;
     ties = __reduce_add_sync(SYC_ALL_LANES, in_vectors);
     low = __reduce_min_sync(SYC_ALL_LANES, low);
@@ -216,7 +220,8 @@ template <sy_type T> SYC_COLD u32 list_ties(top_shared *shared, syc_logits l, u3
 /* More tokens reach a guessed threshold than there is room for: counts by bins give the right one. Lists the
    tokens that reach it; returns the largest key, 0 where these are too many, too. */
 template <sy_type T>
-SYC_COLD u32 list_again(top_shared *shared, syc_logits l, u32 threshold, u32 first_top, u32 k, bool all_ties)
+SYC_COLD u32 list_again(const syi_sample_plan &p, top_shared *shared, syc_logits l, u32 threshold,
+                        u32 first_top, u32 k, int64_t b)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     listed_shared *const s = &shared->listed;
@@ -256,12 +261,13 @@ SYC_COLD u32 list_again(top_shared *shared, syc_logits l, u32 threshold, u32 fir
             load_pieces<T>(l, v, pieces, g, y);
 #pragma unroll 1
             for (u32 c = 0; c < SYC_OWN_TILES; c++) {
-                const uint4 x = c == 0 ? y[0] : c == 1 ? y[1] : c == 2 ? y[2] : y[3];
+                const u32 first = v.head + piece_at(pieces, g, c) * n;
+                const uint4 x = syc_masked<T>(l, first, c == 0 ? y[0] : c == 1 ? y[1] : c == 2 ? y[2] : y[3]);
                 if (word_value<T>(vector_max<T>(x)) >= least)
-                    syc_each_of<T>(v.head + piece_at(pieces, g, c) * n, x, one);
+                    syc_each_of<T>(first, x, one);
             }
         }
-        syc_each_rest<T>(l, one);
+        each_rest_of<T>(p, l, b, one);
         if (lists)
             return warps_max(top, s->warp_key);
         if (in_run != 0)
@@ -272,7 +278,7 @@ SYC_COLD u32 list_again(top_shared *shared, syc_logits l, u32 threshold, u32 fir
         if (last < NEAR - 1)
             threshold = max(threshold, ((first_top >> 16) + BINS_ABOVE - last) << 16);
         if (s->reached > sample_policy::LIST)
-            return all_ties ? 0 : list_ties<T>(shared, l, threshold, k);
+            return p.args.ties == SY_TIES_ALL ? 0 : list_ties<T>(p, shared, l, threshold, k, b);
         least = syi_key_value(threshold);
         lists = true;
     }
@@ -307,14 +313,17 @@ template <sy_type T>
 SYC_INLINE u32 read_half(const syc_logits &l, const syc_vectors &v, const block_groups &groups, u32 half,
                          uint4 *y, bool wanted, u32 &flags)
 {
+    constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     u32 most = syc_minus_inf_word<T>();
 #pragma unroll 1
     for (u32 g = 0;;) {
+        const u32 at = groups.first + g * groups.apart + threadIdx.x;
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++) {
-            most = fold<T>(most, y[c]);
+            const uint4 x = syc_masked<T>(l, v.head + (at + c * groups.step) * n, y[c]);
+            most = fold<T>(most, x);
             if (wanted)
-                flags |= flags_of<T>(y[c]);
+                flags |= flags_of<T>(x);
         }
         if (++g * groups.apart + groups.first <
             groups.step) /* the last of these arrives while the threshold is found */
@@ -333,14 +342,16 @@ SYC_INLINE void keep_rest(top_shared *shared, const syc_logits &l, const syc_vec
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     const u32 apart = groups.apart, step = groups.step;
     u32 at = groups.first + half * apart + threadIdx.x;
-    const auto look = [&](uint4 x, u32 c) {
-        keep_vector<T>(shared, shared->listed.hit, MOST_LISTED, x, v.head + (at + c * step) * n, least);
+    const auto look = [&](uint4 y, u32 c) {
+        const u32 first = v.head + (at + c * step) * n;
+        const uint4 x = syc_masked<T>(l, first, y);
+        keep_vector<T>(shared, shared->listed.hit, MOST_LISTED, x, first, least);
         if (wanted)
             flags |= flags_of<T>(x);
     };
     const uint4 *next = vectors_at<T>(l, v, at + apart);
 #pragma unroll 1
-    for (; at - threadIdx.x + apart < step && is_whole(l, v, at + apart, step); at += apart, next += apart) {
+    for (; at - threadIdx.x + apart < step && is_whole(v, at + apart, step); at += apart, next += apart) {
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++) {
             const uint4 x = y[c];
@@ -379,17 +390,29 @@ SYC_INLINE enum outcome stream_row(const syi_sample_plan &p, top_shared *shared,
     if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1)
         make_uniform(p, s);
     const u32 own = syc_word_key<T>(read_half<T>(l, v, groups, half, y, wanted, flags));
-    u32 threshold =
-        guess_threshold(s, &own, own, warps_max(own, s->warp_key), (k + blocks - 1) / blocks, true);
+    u32 threshold = first_threshold<plain>(s, own, warps_max(own, s->warp_key), k, blocks);
     if (blocks > 1)
-        threshold = lowest_threshold(shared, rank, blocks, threshold);
-    const float least = syi_key_value(threshold);
-    if (own >= threshold) /* the tiles of a thread together */
-        s->candidate_tile[syc_shared_add(&s->n_candidate_tiles, 1u)] = (u16)threadIdx.x;
-    __syncthreads();
+        threshold = common_threshold(shared, rank, blocks, threshold, !plain && k == 0);
+    const auto put_reaching = [&] { /* the tiles of a thread together */
+                                    if (own >= threshold)
+                                        s->candidate_tile[syc_shared_add(&s->n_candidate_tiles, 1u)] =
+                                            (u16)threadIdx.x;
+                                    __syncthreads();
+    };
+    const u32 enough = (k > 0 ? k : (u32)sample_policy::SMALL_K) + sample_policy::TIES_MARGIN;
+    put_reaching();
+    u32 tied = 0;
+    if (s->n_candidate_tiles > enough && p.args.ties != SY_TIES_ALL)
+        tied = tied_key(own, threshold, k);
+    if (tied != 0) {
+        threshold = tied + 1;
+        syc_change([&] { s->n_candidate_tiles = 0; });
+        put_reaching();
+    }
+    const float least = syi_key_value(threshold), rest_least = tied != 0 ? syi_key_value(tied) : least;
     const u32 tiles = s->n_candidate_tiles;
-    if (tiles > k + sample_policy::TIES_MARGIN && blocks == 1)
-        return ROW_LEFT; /* ties */
+    if (tiles > enough && blocks == 1)
+        return ROW_LEFT;
     const auto at = [&](u32 item) {
         const u32 turn = item / tiles;
         return groups.first + turn / SYC_OWN_TILES * groups.apart + turn % SYC_OWN_TILES * groups.step +
@@ -399,9 +422,9 @@ SYC_INLINE enum outcome stream_row(const syi_sample_plan &p, top_shared *shared,
         keep_vector<T>(shared, s->hit, MOST_LISTED, x, first, least);
     });
     if (rank == 0)
-        syc_each_rest<T>(l, [&](u32 i, u32 bits) {
+        each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) {
             flags |= syi_key_flags(bits);
-            list_token(shared, i, bits, least);
+            list_token(shared, i, bits, rest_least);
         });
     keep_rest<T>(shared, l, v, groups, half, y, least, wanted, flags);
     ask_ahead(p, b, ahead);
@@ -414,6 +437,8 @@ SYC_INLINE enum outcome stream_row(const syi_sample_plan &p, top_shared *shared,
     if (wanted)
         flags = any_flags(s->warp_flags[syc_lane() % SYC_BLOCK_WARPS]); /* before others use it */
     const bool fits = s->n_vectors <= MOST_LISTED;
+    if (fits && tied != 0)
+        list_equal<T>(shared, l, groups, tied, k);
     if (fits)
         list_reaching<T>(shared, least);
     else if (blocks == 1)
@@ -435,7 +460,7 @@ struct kept_row {
  * there is room for. */
 template <sy_type T>
 SYC_INLINE bool list_block(const syi_sample_plan &p, top_shared *shared, const syc_logits &l, kept_row &row,
-                           u32 rank, row_list &of)
+                           u32 rank, int64_t b, row_list &of)
 {
     listed_shared *const s = &shared->listed;
     const u32 capacity = sample_policy::LIST / of.blocks;
@@ -445,7 +470,7 @@ SYC_INLINE bool list_block(const syi_sample_plan &p, top_shared *shared, const s
     const bool kept_all = s->n_vectors <= sample_policy::LIST;
     u32 top = list_kept<T>(shared, l, capacity, least, row.first_top), flags = row.flags;
     if (rank == 0)
-        syc_each_rest<T>(l, [&](u32 i, u32 bits) {
+        each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) {
             flags |= syi_key_flags(bits);
             if (__uint_as_float(bits) >= least) {
                 const u32 place = syc_shared_add(&s->n_items, 1u);
@@ -535,7 +560,7 @@ SYC_COLD enum outcome finish_kept(const syi_sample_plan &p, top_shared *shared, 
     row_list of = {k, blocks, row.first_top, NEAR - 1, 0};
     bool fits = false;
     if (!row.crowded) {
-        fits = list_block<T>(p, shared, l, row, rank, of);
+        fits = list_block<T>(p, shared, l, row, rank, b, of);
         if (rank != 0) {
             send_list(shared, of, row.flags, rank);
             return ROW_DONE;
@@ -546,7 +571,7 @@ SYC_COLD enum outcome finish_kept(const syi_sample_plan &p, top_shared *shared, 
     if (of.n == 0 || (of.n < k && row.threshold > (u32)LOWEST_HALF << 16))
         return ROW_LEFT;
     if (!fits) {
-        of.top = list_again<T>(shared, l, row.threshold, row.first_top, k, p.args.ties == SY_TIES_ALL);
+        of.top = list_again<T>(p, shared, l, row.threshold, row.first_top, k, b);
         of.n = s->n_items;
         of.blocks = 1; /* the list is in one part */
         if (of.top == 0)
@@ -574,12 +599,12 @@ SYC_INLINE u32 most_of(const u32 *tile)
 
 /* The row by a guessed threshold, once it is begun. */
 template <sy_type T>
-SYC_COLD enum outcome guessed_row(const syi_sample_plan &p, top_shared *shared, u32 rank, u32 blocks,
-                                  int64_t b)
+SYC_COLD enum outcome guessed_row(const syi_sample_plan &p, top_shared *shared, syc_logits row, u32 rank,
+                                  u32 blocks, int64_t b)
 {
     constexpr u32 n = T == SY_TYPE_F32 ? 4 : 8;
     listed_shared *const s = &shared->listed;
-    const syc_logits l = row_logits(p, b);
+    const syc_logits l = row;
     const syc_vectors v = syc_vectors_of<T>(l);
     const u32 period = (v.n + sample_policy::PIECES - 1) / sample_policy::PIECES, k = top_k_of(p, s->params);
     const top_pieces pieces = {period, (u32)syc_warp() * SYC_OWN_TILES * period};
@@ -589,13 +614,13 @@ SYC_COLD enum outcome guessed_row(const syi_sample_plan &p, top_shared *shared, 
     load_pieces<T>(l, v, pieces, 0, y);
 #pragma unroll
     for (u32 c = 0; c < SYC_OWN_TILES; c++)
-        tile[c] = syc_word_key<T>(vector_max<T>(y[c]));
+        tile[c] = syc_word_key<T>(vector_max<T>(syc_masked<T>(l, v.head + piece_at(pieces, 0, c) * n, y[c])));
     const u32 own = most_of(tile), first_top = warps_max(own, s->warp_key),
               target = sample_target(k, (float)min(period, 32u) / (float)period);
     const u32 threshold =
         guess_threshold(s, tile, own, first_top, target, target <= sample_policy::BY_THREADS);
     const float least = syi_key_value(threshold);
-    const bool crowded = !wanted && s->bin != ~0u &&
+    const bool crowded = !wanted && s->bin != ~0u && threshold > (u32)LOWEST_HALF << 16 &&
                          s->reached > sample_policy::CROWDED_BY * target +
                                           sample_policy::CROWDED_MARGIN; /* ties, most likely */
     if (rank == 0 && threadIdx.x == SYC_SAMPLE_THREADS - 1)              /* while vectors are on their way */
@@ -606,18 +631,18 @@ SYC_COLD enum outcome guessed_row(const syi_sample_plan &p, top_shared *shared, 
     for (u32 g = 0; !crowded;) {
         const u32 next = g == 0 ? 1 + rank : g + blocks,
                   turns = g == 0 && blocks > 1 ? blocks : 1; /* of group 0 the pieces by turns */
-        const bool more = next * 32 < period, whole = more && are_whole(l, v, pieces, next);
+        const bool more = next * 32 < period, whole = more && are_whole(v, pieces, next);
         const uint4 *const x = vectors_at<T>(l, v, piece_at(pieces, next, 0));
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++) {
-            const uint4 now = y[c];
+            const u32 first = v.head + piece_at(pieces, g, c) * n;
+            const uint4 now = syc_masked<T>(l, first, y[c]);
             if (whole)
                 y[c] = __ldcg(x + c * period);
             if (wanted)
                 flags |= flags_of<T>(now);
             if (turns == 1 || c % turns == rank)
-                keep_vector<T>(shared, s->many, MOST_VECTORS, now, v.head + piece_at(pieces, g, c) * n,
-                               least);
+                keep_vector<T>(shared, s->many, MOST_VECTORS, now, first, least);
         }
         if (!more)
             break;
@@ -649,7 +674,7 @@ SYC_INLINE enum outcome held_row(const syi_sample_plan &p, top_shared *shared, c
     const u32 own = most_of(tile), first_top = warps_max(own, s->warp_key);
     u32 threshold = guess_threshold(s, tile, own, first_top, (k + blocks - 1) / blocks, false);
     if (blocks > 1)
-        threshold = lowest_threshold(shared, rank, blocks, threshold);
+        threshold = common_threshold(shared, rank, blocks, threshold, false);
     const float least = syi_key_value(threshold);
     const u32 all = groups.first + groups.apart < groups.step ? 2 : 1;
 #pragma unroll
@@ -667,18 +692,19 @@ SYC_INLINE enum outcome held_row(const syi_sample_plan &p, top_shared *shared, c
 
 /* A row of a call with top-k, by block `rank` of `blocks`; `few` rows; `plain`: see is_plain_call. */
 template <sy_type T, bool few, bool plain>
-SYC_INLINE enum outcome top_k_row(const syi_sample_plan &p, top_shared *shared, u32 rank, u32 blocks,
-                                  int64_t b, const syc_gate *gate, read_ahead ahead)
+SYC_INLINE enum outcome top_k_row(const syi_sample_plan &p, top_shared *shared, u32 *bits, u32 rank,
+                                  u32 blocks, int64_t b, const syc_gate *gate, read_ahead ahead)
 {
     listed_shared *const s = &shared->listed;
     const u32 closed = load_closed(gate);
-    const syc_logits l = row_logits(p, b, !plain);
-    const syc_vectors v = syc_vectors_of<T>(l);
+    const syc_logits raw = row_logits(p, b, false);
+    const syc_vectors v = syc_vectors_of<T>(raw);
     uint4 y[few ? 2 * SYC_OWN_TILES : SYC_OWN_TILES]; /* on their way together with the parameters */
     if constexpr (few)
-        load_two<T>(l, v, rank * SYC_SAMPLE_THREADS + threadIdx.x, blocks * SYC_SAMPLE_THREADS, y);
+        load_two<T>(raw, v, rank * SYC_SAMPLE_THREADS + threadIdx.x, blocks * SYC_SAMPLE_THREADS, y);
     else
-        load_group<T>(l, v, rank * SYC_SAMPLE_THREADS + threadIdx.x, stream_step(v.n), y);
+        load_group<T>(raw, v, rank * SYC_SAMPLE_THREADS + threadIdx.x, stream_step(v.n), y);
+    const syc_logits l = plain ? raw : staged_logits(p, b, bits);
     if (blocks > 1) {
         if (threadIdx.x == 0) {
             syc_expect(&shared->thresholds_gate, 8 * (blocks - 1));
@@ -690,16 +716,18 @@ SYC_INLINE enum outcome top_k_row(const syi_sample_plan &p, top_shared *shared, 
     if (!begin_row(p, shared, b, closed))
         return ROW_CLOSED;
     const u32 k = top_k_of(p, s->params);
-    if (k == 0 || k > sample_policy::LIST || v.n == 0)
+    const bool by_min_p =
+        !plain && k == 0 && s->params.min_p > 0.0f && s->params.top_p == 1.0f && !p.args.probs_in;
+    if ((k == 0 && !by_min_p) || k > sample_policy::LIST || v.n == 0)
         return rank == 0 ? ROW_LEFT : ROW_DONE;
-    if (k <= sample_policy::SMALL_K) {
+    if (k <= (few ? sample_policy::SMALL_K : sample_policy::STREAM_K)) {
         enum outcome outcome;
         if constexpr (few)
             outcome = small_k_row<T, plain>(p, shared, l, v, y, k, rank, blocks, b);
         else
             outcome = stream_row<T, plain>(p, shared, l, v, y, k, rank, blocks, b, ahead);
-        if (outcome == ROW_DONE)
-            return ROW_DONE;
+        if (outcome == ROW_DONE || k == 0)
+            return outcome;
         blocks = 1;      /* the first is left */
         __syncthreads(); /* ties, most likely */
         s->near.low[threadIdx.x] = s->near.high[threadIdx.x] = 0;
@@ -709,5 +737,5 @@ SYC_INLINE enum outcome top_k_row(const syi_sample_plan &p, top_shared *shared, 
     } else if constexpr (few)
         if (stream_step(v.n) <= 2 * blocks * SYC_SAMPLE_THREADS)
             return held_row<T>(p, shared, l, v, y, k, rank, blocks, b);
-    return guessed_row<T>(p, shared, rank, blocks, b);
+    return guessed_row<T>(p, shared, l, rank, blocks, b);
 }

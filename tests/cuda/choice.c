@@ -48,11 +48,12 @@ static const struct {
     {"bf16 [1024,131072] k=1024", "top_k"},
     {"bf16 [256,131072] k=50 flags kept", "top_k"},
     {"bf16 [256,131072] k=50 final top=20", "top_k"},
-    {"bf16 [4,32000] min_p=0.05", "listed_parts"},
-    {"f32 [33,50257] min_p=0.05", "listed_parts"},
-    {"f32 [256,32000] min_p=0.05", "listed"},
-    {"bf16 [48,131072] k=50 p=0.9 16 overridden", "any"},
-    {"bf16 [48,131072] p=0.9 512 overridden", "any"},
+    {"bf16 [4,32000] min_p=0.05", "top_k_few"},
+    {"f32 [33,50257] min_p=0.05", "top_k_few"},
+    {"f32 [256,32000] min_p=0.05", "top_k"},
+    {"bf16 [48,131072] k=50 p=0.9 16 overridden", "top_k_few"},
+    {"bf16 [256,131072] greedy 1 overridden", "greedy"},
+    {"bf16 [48,131072] p=0.9 512 overridden", "nucleus"},
     {"bf16 [48,131072] draw 512 overridden", "any"},
 };
 

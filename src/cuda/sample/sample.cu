@@ -25,6 +25,10 @@
  *     candidate tiles               x                x              read again
  *     list                        a b c            d   e            shared memory: order, weights, draw
  *
+ * A call with masks or overrides has a bit for each token of a row in shared memory: it is allowed, and not
+ * overridden. Others count as -inf wherever a row is read; the overrides of a row are looked at with its
+ * tokens that are in no vector. Of tokens equal to a threshold, where they are many, the first k are listed.
+ *
  * Implementations, in the order of the list below, and what each reads:
  *
  *   greedy     the row once; the first of the order.
@@ -55,7 +59,8 @@
 
 /* ---- Why not ---- */
 
-/* Implementations that keep a row's candidates on the processor, and its mask, in which overridden tokens are not. */
+/* Implementations that keep a row's candidates on the processor, and its mask, in which overridden tokens are
+   not. */
 static const char *once_why_not(const struct syc_device *device, const struct sample_job *job)
 {
     const struct syi_sample_plan *const p = job->p;

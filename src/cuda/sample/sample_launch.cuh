@@ -16,8 +16,8 @@ struct sample_job {
     syc_more more;
 };
 
-/* Whether a call has no masks, overrides, flags, min-p or ties that all stay, and its tokens are the first or drawn by
-   weight: there are smaller kernels for it. */
+/* Whether a call has no masks, overrides, flags, min-p or ties that all stay, and its tokens are the first or
+   drawn by weight: there are smaller kernels for it. */
 static inline bool is_plain_call(const syi_sample_plan *p)
 {
     return p->row_flags.data == NULL && p->allow_bits.data == NULL && p->min_p.rows.data == NULL &&

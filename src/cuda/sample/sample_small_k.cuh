@@ -55,8 +55,8 @@ SYC_INLINE block_groups groups_of(u32 vectors, u32 rank, u32 blocks)
     return {rank * SYC_SAMPLE_THREADS, blocks * SYC_SAMPLE_THREADS, stream_step(vectors)};
 }
 
-/* The largest words of a thread's tiles, y being its first two groups, which are masked; returns SY_ROW_NAN and SY_ROW_INF
- * where they are wanted. */
+/* The largest words of a thread's tiles, y being its first two groups, which are masked; returns SY_ROW_NAN
+   and SY_ROW_INF * where they are wanted. */
 template <sy_type T>
 SYC_INLINE u32 stream_tiles(const syc_logits &l, const syc_vectors &v, uint4 *y, const block_groups &groups,
                             bool wanted, u32 *tile)
@@ -304,8 +304,8 @@ SYC_INLINE u32 top_k_of(const syi_sample_plan &p, const syc_params &a)
     return first_only ? 1u : (u32)min(a.k, (int64_t)sample_policy::LIST + 1);
 }
 
-/* A key that the block's share of k tokens reach for certain, as the largest of that many threads do; k of 0: all that
-   pass min-p. */
+/* A key that the block's share of k tokens reach for certain, as the largest of that many threads do; k of 0:
+   all that pass min-p. */
 template <bool plain>
 SYC_INLINE u32 first_threshold(listed_shared *s, u32 own, u32 largest, u32 k, u32 blocks)
 {
@@ -313,8 +313,8 @@ SYC_INLINE u32 first_threshold(listed_shared *s, u32 own, u32 largest, u32 k, u3
                             : guess_threshold(s, &own, own, largest, (k + blocks - 1) / blocks, true);
 }
 
-/* Where many tokens are equal: a key that k of the threads' largest reach and fewer a larger one, if k reach the threshold;
-   0: they do not. */
+/* Where many tokens are equal: a key that k of the threads' largest reach and fewer a larger one, if k reach
+   the threshold; 0: they do not. */
 SYC_INLINE u32 tied_key(u32 own, u32 threshold, u32 k)
 {
     u32 low = threshold, high = threshold + 0x10000;
@@ -329,6 +329,26 @@ SYC_INLINE u32 tied_key(u32 own, u32 threshold, u32 k)
             high = middle;
     }
     return low;
+}
+
+/* Puts the candidate tiles of a threshold. If they are more than `most` because of ties, it becomes the key
+   above the tied one, which is returned; else 0. */
+template <class Put>
+SYC_INLINE u32 put_candidates(const syi_sample_plan &p, listed_shared *s, u32 own, u32 k, u32 most,
+                              u32 &threshold, Put put)
+{
+    put();
+    __syncthreads();
+    if (s->n_candidate_tiles <= most || p.args.ties == SY_TIES_ALL)
+        return 0;
+    const u32 tied = tied_key(own, threshold, k);
+    if (tied == 0)
+        return 0;
+    threshold = tied + 1;
+    syc_change([&] { s->n_candidate_tiles = 0; });
+    put();
+    __syncthreads();
+    return tied;
 }
 
 /* Lists the first k tokens of a block that have a key, if there are so many. */
@@ -393,26 +413,16 @@ SYC_INLINE enum outcome small_k_row(const syi_sample_plan &p, top_shared *shared
     u32 threshold = first_threshold<plain>(s, own, largest, k, blocks);
     if (blocks > 1)
         threshold = common_threshold(shared, rank, blocks, threshold, !plain && k == 0);
-    float least = syi_key_value(threshold);
-    const auto put_reaching = [&] {
+    if (threadIdx.x == 0)
+        atomicMax(&shared->top, largest);
+    const u32 tied = put_candidates(p, s, own, k, MOST_LISTED, threshold, [&] {
         u32 mask = 0;
 #pragma unroll
         for (u32 c = 0; c < SYC_OWN_TILES; c++)
-            mask |= word_value<T>(tile[c]) >= least ? 1u << c : 0;
+            mask |= word_value<T>(tile[c]) >= syi_key_value(threshold) ? 1u << c : 0;
         put_candidate_tiles(s, mask);
-        __syncthreads();
-    };
-    if (threadIdx.x == 0)
-        atomicMax(&shared->top, largest);
-    put_reaching();
-    u32 tied = 0;
-    if (s->n_candidate_tiles > MOST_LISTED && p.args.ties != SY_TIES_ALL)
-        tied = tied_key(own, threshold, k);
-    if (tied != 0) {
-        least = syi_key_value(tied + 1);
-        syc_change([&] { s->n_candidate_tiles = 0; });
-        put_reaching();
-    }
+    });
+    const float least = syi_key_value(threshold), rest_least = tied != 0 ? syi_key_value(tied) : least;
     const u32 tiles = s->n_candidate_tiles,
               turns = (groups.step - groups.first + groups.apart - 1) / groups.apart;
     const bool few = tiles <= MOST_LISTED;
@@ -425,10 +435,8 @@ SYC_INLINE enum outcome small_k_row(const syi_sample_plan &p, top_shared *shared
     };
     each_vector_at<T>(l, v, few ? tiles * turns : 0, at,
                       [&](uint4 x, u32 first) { list_vector_reaching<T>(s, x, first, least); });
-    if (tied != 0)
-        least = syi_key_value(tied);
     if (rank == 0)
-        each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) { list_token(shared, i, bits, least); });
+        each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) { list_token(shared, i, bits, rest_least); });
     if (tied != 0)
         list_equal<T>(shared, l, groups, tied, k);
     __syncthreads();

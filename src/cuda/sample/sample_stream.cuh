@@ -35,8 +35,9 @@ template <sy_type T> SYC_INLINE u32 vector_max(uint4 x)
 
 /* ---- Masks ---- */
 
-/* A row with a mask of its own, in `bits`, of the tokens that are read with it: those that are allowed and have no
-   override. Of a row without either, none. Overrides may be wrong here, which is found beside. Ahead of a barrier. */
+/* A row with a mask of its own, in `bits`, of the tokens that are read with it: those that are allowed and
+   have no override. Of a row without either, none. Overrides may be wrong here, which is found beside. Ahead
+   of a barrier. */
 SYC_INLINE syc_logits staged_logits(const syi_sample_plan &p, int64_t b, u32 *bits)
 {
     const syc_logits l = row_logits(p, b);
@@ -303,8 +304,8 @@ SYC_INLINE u32 guess_threshold(listed_shared *s, const u32 *tile, u32 own, u32 k
     return low << 16;
 }
 
-/* A key that all tokens reach which pass min-p, given the largest key of the row, or of some of it. The logarithm is
-   taken by its linear pieces, which are below it. */
+/* A key that all tokens reach which pass min-p, given the largest key of the row, or of some of it. The
+   logarithm is taken by its linear pieces, which are below it. */
 SYC_INLINE u32 min_p_threshold(const syc_params &a, u32 key)
 {
     const u32 bits = __float_as_uint(fminf(a.min_p, 1.0f));
@@ -325,7 +326,8 @@ struct wide_edge {
     u64 uniform;
 };
 
-/* Whether a fault was found, as one thread sees it: reported by a call before, or in what this call validates. A word, compared when the row was read, so that no warp waits for it before. */
+/* Whether a fault was found, as one thread sees it: reported by a call before, or in what this call
+   validates. A word, compared when the row was read, so that no warp waits for it before. */
 SYC_INLINE u32 load_closed(const syc_gate *gate, u32 thread = 0)
 {
     if (gate == NULL || threadIdx.x != thread)

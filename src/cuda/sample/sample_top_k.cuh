@@ -393,22 +393,11 @@ SYC_INLINE enum outcome stream_row(const syi_sample_plan &p, top_shared *shared,
     u32 threshold = first_threshold<plain>(s, own, warps_max(own, s->warp_key), k, blocks);
     if (blocks > 1)
         threshold = common_threshold(shared, rank, blocks, threshold, !plain && k == 0);
-    const auto put_reaching = [&] { /* the tiles of a thread together */
-                                    if (own >= threshold)
-                                        s->candidate_tile[syc_shared_add(&s->n_candidate_tiles, 1u)] =
-                                            (u16)threadIdx.x;
-                                    __syncthreads();
-    };
     const u32 enough = (k > 0 ? k : (u32)sample_policy::SMALL_K) + sample_policy::TIES_MARGIN;
-    put_reaching();
-    u32 tied = 0;
-    if (s->n_candidate_tiles > enough && p.args.ties != SY_TIES_ALL)
-        tied = tied_key(own, threshold, k);
-    if (tied != 0) {
-        threshold = tied + 1;
-        syc_change([&] { s->n_candidate_tiles = 0; });
-        put_reaching();
-    }
+    const u32 tied = put_candidates(p, s, own, k, enough, threshold, [&] {
+        if (own >= threshold) /* the tiles of a thread together */
+            s->candidate_tile[syc_shared_add(&s->n_candidate_tiles, 1u)] = (u16)threadIdx.x;
+    });
     const float least = syi_key_value(threshold), rest_least = tied != 0 ? syi_key_value(tied) : least;
     const u32 tiles = s->n_candidate_tiles;
     if (tiles > enough && blocks == 1)
@@ -716,8 +705,9 @@ SYC_INLINE enum outcome top_k_row(const syi_sample_plan &p, top_shared *shared, 
     if (!begin_row(p, shared, b, closed))
         return ROW_CLOSED;
     const u32 k = top_k_of(p, s->params);
+    const bool by_list = p.noise == SY_NOISE_Q && p.args.q_order == SY_Q_LIST; /* of min-p alone by tokens */
     const bool by_min_p =
-        !plain && k == 0 && s->params.min_p > 0.0f && s->params.top_p == 1.0f && !p.args.probs_in;
+        !plain && k == 0 && s->params.min_p > 0.0f && s->params.top_p == 1.0f && !p.args.probs_in && !by_list;
     if ((k == 0 && !by_min_p) || k > sample_policy::LIST || v.n == 0)
         return rank == 0 ? ROW_LEFT : ROW_DONE;
     if (k <= (few ? sample_policy::SMALL_K : sample_policy::STREAM_K)) {

@@ -35,9 +35,22 @@ template <sy_type T> SYC_INLINE u32 vector_max(uint4 x)
 
 /* ---- Masks ---- */
 
-/* A row with a mask of its own, in `bits`, of the tokens that are read with it: those that are allowed and
-   have no override. Of a row without either, none. Overrides may be wrong here, which is found beside. Ahead
-   of a barrier. */
+/* f(token, place in the lists) for the overrides of a row, each by one thread. They may be wrong here,
+   which is found beside: those that are in no list or no row are left out. */
+template <class F> SYC_INLINE void each_listed_override(const syi_sample_plan &p, int64_t b, F f)
+{
+    const syc_span span = syc_list_span(p.overrides, b);
+    const int64_t end = min(span.end, p.overrides.n);
+#pragma unroll 1
+    for (int64_t j = max(span.first, (int64_t)0) + threadIdx.x; j < end; j += SYC_SAMPLE_THREADS) {
+        const u64 token = (u64)syc_list_token(p.overrides, j);
+        if (token < (u64)p.vocab)
+            f((u32)token, j);
+    }
+}
+
+/* A row with a mask of its own, in `bits`, of the tokens that are read with it: those that are allowed
+   and have no override. Of a row without either, none. Ahead of a barrier. */
 SYC_INLINE syc_logits staged_logits(const syi_sample_plan &p, int64_t b, u32 *bits)
 {
     const syc_logits l = row_logits(p, b);
@@ -46,28 +59,22 @@ SYC_INLINE syc_logits staged_logits(const syi_sample_plan &p, int64_t b, u32 *bi
         return l;
     for (u32 i = threadIdx.x; i < words; i += SYC_SAMPLE_THREADS)
         bits[i] = l.allow != NULL ? syc_load<u32>(l.allow + 4 * i) : ~0u;
-    const syc_span span = syc_list_span(p.overrides, b);
-    const int64_t end = min(span.end, p.overrides.n);
     __syncthreads();
-    for (int64_t j = max(span.first, (int64_t)0) + threadIdx.x; j < end; j += SYC_SAMPLE_THREADS) {
-        const u64 token = (u64)syc_list_token(p.overrides, j);
-        if (token < l.vocab && (bits[token / 32] >> token % 32 & 1) != 0) /* none is twice in a row */
+    each_listed_override(p, b, [&](u32 token, int64_t) {
+        if ((bits[token / 32] >> token % 32 & 1) != 0) /* none is twice in a row */
             atomicAdd(&bits[token / 32], 0u - (1u << token % 32));
-    }
+    });
     return {l.x, (const u8 *)bits, l.vocab};
 }
 
-/* f(token, bits) for the overrides of a row that was staged, each by one thread. */
+/* f(token, bits) for the overrides of a row that was staged. */
 template <class F> SYC_INLINE void each_override(const syi_sample_plan &p, int64_t b, F f)
 {
-    const syc_span span = syc_list_span(p.overrides, b);
     const u8 *const allow = p.allow_bits.data != NULL ? syc_row(p.allow_bits, b) : NULL;
-#pragma unroll 1
-    for (int64_t j = span.first + threadIdx.x; j < span.end; j += SYC_SAMPLE_THREADS) {
-        const u32 token = (u32)syc_list_token(p.overrides, j);
+    each_listed_override(p, b, [&](u32 token, int64_t j) {
         if (syc_allowed(allow, token))
             f(token, __float_as_uint(syc_list_value(p.overrides, j)));
-    }
+    });
 }
 
 /* Of tokens in no vector, and of overrides. */
@@ -77,12 +84,6 @@ SYC_INLINE void each_rest_of(const syi_sample_plan &p, const syc_logits &l, int6
     syc_each_rest<T>(l, f);
     if (l.allow != NULL)
         each_override(p, b, f);
-}
-
-/* As it is in memory. */
-SYC_INLINE syc_logits unmasked(const syc_logits &l)
-{
-    return {l.x, NULL, l.vocab};
 }
 
 /* A row in groups of SYC_OWN_TILES vectors for each thread: those at `at`, at + step, ... */

@@ -352,6 +352,7 @@ struct syi_row_state {
     int64_t given; /* the token that the caller gives; -1: none */
     int64_t first; /* what is picked where none is given */
     bool scanned;  /* block maxima are computed */
+    bool staged;   /* it has stages beside the usual ones, which need its candidates */
     bool ranked;   /* top-k or top-p acted: the list is in rank order, else in index order */
     float max, inv_t;
     int64_t k;                  /* top-k of this row, 0: off */

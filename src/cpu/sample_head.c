@@ -158,7 +158,7 @@ static bool draws_by_cdf(const struct syi_row_state *r)
 {
     const struct syi_sample_plan *p = r->plan;
     const bool scores = p->n_score > 0 && p->logprob_mode == SY_LOGPROB_FINAL && !is_whole(r);
-    return !r->greedy && !scores && p->noise == SY_NOISE_CDF && p->masked.data == NULL &&
+    return !r->greedy && !r->staged && !scores && p->noise == SY_NOISE_CDF && p->masked.data == NULL &&
            !lists_candidates(p);
 }
 

@@ -310,17 +310,57 @@ static void run_stage(struct row *s, enum stage stage)
 
 /* ---- The row ---- */
 
-/* The first k tokens alone, where a top-k comes before what needs more of the row. */
-static bool begin_with_k(const struct row *s)
+/* The stages that the row begins with and that calls without stages have, in their order: top-k, top-p, min-p, at one
+   temperature. The row is left with these. Returns where the others begin. */
+static const unsigned char *find_usual(const struct row *s, const unsigned char *stage)
 {
     struct syi_row_state *r = s->r;
-    const struct syi_sample_plan *p = r->plan;
-    if (r->k == 0 || s->n_sigma > 0.0f || s->range > 0.0f || p->row_flags.data != NULL ||
-        p->args.ties != SY_TIES_EXACT || !syi_row_max(r))
-        return false;
-    r->c = (struct syi_candidates){r->scratch->cand_key, r->scratch->cand_idx, 0};
-    syi_row_first(r, (size_t)r->k, &r->c);
-    return true;
+    const float inv_t = r->inv_t;
+    const struct syi_row_state all = *r;
+    int place = 0; /* in top-k, top-p, min-p */
+    r->k = 0;
+    r->one = false;
+    r->top_p = 1.0f;
+    r->min_p = 0.0f;
+    r->inv_t = 1.0f;
+    for (; *stage != END; stage++) {
+        const enum stage now = (enum stage) * stage;
+        if (now == TEMPERATURE) {
+            if (s->range > 0.0f || (place > 1 && inv_t != 1.0f))
+                break;
+            r->inv_t = inv_t;
+        } else if (now == TOP_K && all.k > 0) {
+            if (place > 1)
+                break;
+            r->k = all.k;
+            place = 1;
+        } else if (now == TOP_P && (all.one || all.top_p < 1.0f)) {
+            if (place > 2)
+                break;
+            r->one = all.one;
+            r->top_p = all.top_p;
+            place = 2;
+        } else if (now == MIN_P && all.min_p > 0.0f) {
+            r->min_p = all.min_p;
+            place = 3;
+        } else if ((now == TOP_N_SIGMA && s->n_sigma > 0.0f) || (now == TYPICAL && s->typical < 1.0f) ||
+                   (now == XTC && s->xtc > 0.0f))
+            break;
+    }
+    return stage;
+}
+
+/* The candidates that the usual stages at the beginning leave. */
+static void run_usual(struct row *s)
+{
+    struct syi_row_state *r = s->r;
+    const struct syi_sample_scratch *to = r->scratch;
+    const bool any = r->k > 0 || r->one || r->top_p < 1.0f || r->min_p > 0.0f;
+    if (!any || syi_row_head(r) == SYI_HEAD_FULL_ROW)
+        syi_row_read(r);
+    if (any)
+        syi_row_cut(r);
+    syi_keep(&r->c, SYI_KEY_MINUS_INF + 1, INT64_MAX, to->cand_key, to->cand_idx);
 }
 
 bool syi_row_stages(struct syi_row_state *r)
@@ -333,12 +373,15 @@ bool syi_row_stages(struct syi_row_state *r)
     }
     if (!has_stages(&s) || !syi_row_wants_candidates(r))
         return false;
-    if (!begin_with_k(&s)) {
-        syi_row_read(r);
-        syi_keep(&r->c, SYI_KEY_MINUS_INF + 1, INT64_MAX, r->scratch->cand_key, r->scratch->cand_idx);
-    }
-    r->inv_t = 1.0f;
-    for (const unsigned char *stage = orders[p->stages]; *stage != END && !r->empty; stage++)
+    const struct syi_row_state all = *r;
+    const unsigned char *stage = find_usual(&s, orders[p->stages]);
+    r->staged = true;
+    run_usual(&s);
+    r->k = all.k;
+    r->one = all.one;
+    r->top_p = all.top_p;
+    r->min_p = all.min_p;
+    for (; *stage != END && !r->empty; stage++)
         run_stage(&s, (enum stage) * stage);
     if (p->list_prob.data != NULL && !r->empty) {
         weigh(&s);

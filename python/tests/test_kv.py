@@ -169,3 +169,26 @@ def test_rows_are_read_from_the_lengths(library: str) -> None:
     for wrong in (np.array([0, 3, 5.0]), np.array([0, 3, -5]), np.array([], np.int64), np.arange(6)[::2]):
         with pytest.raises(switchyard.Error, match="kv_ragged: cu_lens"):
             module.kv_ragged(cache, of(wrong), table, block_size=2)
+
+
+@pytest.mark.parametrize("world", range(2, 9))
+@pytest.mark.parametrize("order", ["position", "score"])
+def test_selections_of_ranks_merge_to_that_of_the_whole_row(world, order):
+    """Few values, so that most cuts are between equal scores; the merge is by kv_select itself."""
+    draw = np.random.default_rng(world)
+    for run, n in ((1, 64), (3, 61), (5, 9)):
+        scores, lengths = draw.integers(-3, 4, (4, n)).astype(np.float32), np.full(4, n)
+        scores[3, ::2] = np.nan
+        kept: dict[str, Any] = {"k": 9, "sink": 1, "window": 2, "order": order}
+        shared: dict[str, Any] = {"world": world, "interleave": run, "columns": "own", "values": True}
+        owned = [[t for t in range(n) if t // run % world == rank] for rank in range(world)]
+        parts = [
+            switchyard.kv_select(np.ascontiguousarray(scores[:, own]), lengths, rank=rank, **kept, **shared)
+            for rank, own in enumerate(owned)
+        ]
+        sent = np.concatenate([part.values for part in parts], axis=1)
+        position = np.concatenate([part.indices for part in parts], axis=1)
+        merged = switchyard.kv_select(sent, position=position, seq_lens=lengths, **kept)
+        whole = switchyard.kv_select(scores, **kept)
+        same(merged.indices, whole.indices)
+        same(merged.count, whole.count)

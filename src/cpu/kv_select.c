@@ -159,7 +159,7 @@ static uint32_t cut_of_few(const uint32_t *key, int64_t n, struct range range, i
     }
     const uint32_t cut = few[rank - range.above - 1];
     *larger = range.above;
-    for (int j = 0; few[j] > cut; j++)
+    for (int j = 0; j < count && few[j] > cut; j++)
         (*larger)++;
     return cut;
 }

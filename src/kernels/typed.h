@@ -94,41 +94,26 @@ SYI_INLINE uint64_t syi_bits_of(const uint8_t *byte)
 }
 
 /* Comparisons that compilers vectorise, for each table's instructions. */
-static inline size_t mark_16(uint64_t *bits, const void *x, size_t n_blocks, uint16_t low, uint16_t span)
-{
-    size_t count = 0;
-    for (size_t b = 0; b < n_blocks; b++) {
-        uint16_t block[SYI_BLOCK];
-        uint8_t in[SYI_BLOCK];
-        memcpy(block, (const char *)x + b * sizeof block, sizeof block);
-        for (int i = 0; i < SYI_BLOCK; i++) {
-            const uint16_t order =
-                (uint16_t)(block[i] ^ (uint16_t)((uint16_t)((int16_t)block[i] >> 15) >> 1));
-            in[i] = (uint16_t)(order - low) <= span;
-        }
-        bits[b] = syi_bits_of(in);
-        count += (size_t)__builtin_popcountll(bits[b]);
+#define SYI_DEFINE_MARK(width, top) \
+    static inline size_t mark_##width(uint64_t *bits, const void *x, size_t n_blocks, uint##width##_t low, \
+                                      uint##width##_t span) \
+    { \
+        size_t count = 0; \
+        for (size_t b = 0; b < n_blocks; b++) { \
+            uint##width##_t block[SYI_BLOCK]; \
+            uint8_t in[SYI_BLOCK]; \
+            memcpy(block, (const char *)x + b * sizeof block, sizeof block); \
+            for (int i = 0; i < SYI_BLOCK; i++) { \
+                const uint##width##_t flip = (uint##width##_t)((int##width##_t)block[i] >> top) >> 1; \
+                in[i] = (uint##width##_t)((block[i] ^ flip) - low) <= span; \
+            } \
+            bits[b] = syi_bits_of(in); \
+            count += (size_t)__builtin_popcountll(bits[b]); \
+        } \
+        return count; \
     }
-    return count;
-}
-
-static inline size_t mark_32(uint64_t *bits, const void *x, size_t n_blocks, uint32_t low, uint32_t span)
-{
-    size_t count = 0;
-    for (size_t b = 0; b < n_blocks; b++) {
-        uint32_t block[SYI_BLOCK];
-        uint8_t in[SYI_BLOCK];
-        memcpy(block, (const char *)x + b * sizeof block, sizeof block);
-        for (int i = 0; i < SYI_BLOCK; i++) {
-            const uint32_t order = block[i] ^ ((uint32_t)((int32_t)block[i] >> 31) >> 1);
-            in[i] = order - low <= span;
-        }
-        bits[b] = syi_bits_of(in);
-        count += (size_t)__builtin_popcountll(bits[b]);
-    }
-    return count;
-}
-
+SYI_DEFINE_MARK(16, 15)
+SYI_DEFINE_MARK(32, 31)
 #endif
 
 SYI_INLINE size_t syi_float_size(const enum syi_float type)

@@ -550,9 +550,25 @@ static void make(struct call *c)
     "f32 i32 requests=3 Q=2 N=9 k=4 table S=4 blocks=6 n=4 lengths req_id row_start row_k indices slots " \
     "count"
 
+#define MERGE "f32 i32 requests=3 N=9 k=4 position seq_lens keep window=2 indices"
+#define PAGES "f32 i32 requests=3 N=9 k=4 pages G=2 seq_lens indices"
+
 static const struct rejection rejections[] = {
     {"outputs=-", SY_ERR_NULL, NULL, "at least one", .blame = "indices"},
     {"block_table=-", SY_ERR_NULL, NULL, "page_indices and indptr", .late = true, .line = LINE},
+    {"seq_lens=-", SY_ERR_NULL, "position and window", .line = MERGE},
+    {"query_rows=4", SY_ERR_SHAPE, "6 rows", "query_rows, 4", .blame = "scores"},
+    {"window=5", SY_ERR_VALUE, "5", "at most 4"},
+    {"sink=3 window=2", SY_ERR_VALUE, "2", "at most 1", .blame = "window"},
+    {"columns=1", SY_ERR_VALUE, "0", "2 or more", .blame = "world"},
+    {"rank=1", SY_ERR_VALUE, "1", "0"},
+    {"num_rows=-1", SY_ERR_VALUE, "-1", "0 or more"},
+    {"block_size=0", SY_ERR_VALUE, "0", "1 or more", .line = LINE},
+    {"expand=1", SY_ERR_VALUE, "without position", .blame = "seq_lens", .line = PAGES},
+    {"columns=1 world=2", SY_ERR_VALUE, "columns OWN", .blame = "position", .line = MERGE},
+    {"scores.shape[1]=2^31", SY_ERR_OVERFLOW, "2147483648", "2147483647"},
+    {"k=2^31", SY_ERR_OVERFLOW, "2147483648", "2^32"},
+    {"expand=2^29", SY_ERR_OVERFLOW, .blame = "k"},
     {.change = NULL},
 };
 

@@ -34,9 +34,17 @@ struct room {
     int32_t *column;        /* where they are */
 };
 
+/* One long row is marked by all threads; of several rows each thread has its own. */
+struct slices {
+    sy_ctx *ctx;
+    const struct syi_kernels *kernels;
+    int n;
+    int64_t *count; /* [n] */
+};
+
 struct job {
     const struct syi_kv_select_plan *plan;
-    const struct syi_kernels *kernels;
+    struct slices slices;
     int n_tasks;
     struct room *room;       /* [task] */
     struct syi_found *found; /* [task] */
@@ -81,11 +89,14 @@ static struct room take_room(const struct syi_kv_select_plan *p, struct syi_aren
 
 static struct job lay_out(const sy_ctx *ctx, const struct syi_kv_select_plan *p, struct syi_arena *arena)
 {
-    struct job job = {.plan = p, .kernels = ctx->kernels};
+    struct job job = {.plan = p, .slices = {.kernels = ctx->kernels, .n = 1}};
     const uint64_t bytes = (uint64_t)p->batch * (uint64_t)p->n_columns * syi_float_bytes(p->scores.type);
     if (p->idle)
         return job;
     job.n_tasks = syi_tasks(ctx, p->batch, bytes);
+    if (job.n_tasks == 1)
+        job.slices.n = syi_tasks(ctx, p->n_columns / 64, bytes / (uint64_t)p->batch);
+    job.slices.count = syi_take(arena, (size_t)job.slices.n * sizeof *job.slices.count);
     job.found = syi_take(arena, (size_t)job.n_tasks * sizeof *job.found);
     job.room = syi_take(arena, (size_t)job.n_tasks * sizeof *job.room);
     if (p->has_table) {
@@ -191,7 +202,7 @@ static uint32_t cut_of_keys(const uint32_t *key, int64_t n, int64_t rank, uint32
 
 /* The scores of one row, or of a part of it. */
 struct scores {
-    const struct syi_kernels *kernels;
+    const struct slices *slices;
     const unsigned char *data;
     sy_type type;
     int64_t n;
@@ -216,6 +227,27 @@ static uint32_t cut_of_row(const struct scores *x, int64_t rank, uint32_t *bin, 
     return range.low;
 }
 
+struct marking {
+    const struct scores *x;
+    uint64_t *bits;
+    uint32_t low, span; /* orders, as the kernels have them */
+    int64_t n_blocks;
+    int64_t *count; /* [slice] */
+};
+
+static void mark_slice(void *data, int task)
+{
+    const struct marking *m = data;
+    const struct slices *s = m->x->slices;
+    const int64_t first = syi_part(m->n_blocks, s->n, task), end = syi_part(m->n_blocks, s->n, task + 1);
+    const unsigned char *from = m->x->data + (size_t)first * 64 * syi_float_bytes(m->x->type);
+    const size_t n = (size_t)(end - first);
+    m->count[task] =
+        (int64_t)(m->x->type == SY_TYPE_F32
+                      ? s->kernels->mark_32(m->bits + first, from, n, m->low, m->span)
+                      : s->kernels->mark_16(m->bits + first, from, n, (uint16_t)m->low, (uint16_t)m->span));
+}
+
 /* Sets the bit of every score with a key of at least `least_key`, which is above 0; returns how many. */
 static int64_t mark(const struct scores *x, uint32_t least_key, uint64_t *bits)
 {
@@ -223,15 +255,14 @@ static int64_t mark(const struct scores *x, uint32_t least_key, uint64_t *bits)
     const uint32_t sign = wide ? 0x80000000u : 0x8000u, inf = wide ? 0x7f800000u : syi_select_inf16(x->type);
     const uint32_t lowest = wide ? 0x00800000u : x->type == SY_TYPE_BF16 ? 0x0080u : 0x0400u;
     const uint32_t key = least_key > lowest ? least_key : lowest;
-    const uint32_t low = (key ^ sign) - (key == sign),
-                   span = inf - low; /* with +0 comes -0, whose order is -1 */
-    const int64_t n_blocks = key > (inf | sign) ? 0 : x->n / 64, first = n_blocks * 64;
-    int64_t count = 0;
-    if (wide)
-        count = (int64_t)x->kernels->mark_32(bits, x->data, (size_t)n_blocks, low, span);
-    else
-        count = (int64_t)x->kernels->mark_16(bits, x->data, (size_t)n_blocks, (uint16_t)low, (uint16_t)span);
-    for (int64_t i = first; i < x->n; i += 64) {
+    const uint32_t low = (key ^ sign) - (key == sign); /* with +0 comes -0, whose order is -1 */
+    struct marking marking = {x, bits, low, inf - low, key > (inf | sign) ? 0 : x->n / 64, NULL};
+    int64_t count = 0, only;
+    marking.count = x->slices->n > 1 ? x->slices->count : &only; /* rows of other tasks have their own */
+    syi_parallel(x->slices->ctx, x->slices->n, mark_slice, &marking);
+    for (int i = 0; i < x->slices->n; i++)
+        count += marking.count[i];
+    for (int64_t i = marking.n_blocks * 64; i < x->n; i += 64) {
         uint64_t word = 0;
         for (int64_t j = i; j < least(x->n, i + 64); j++)
             word |= (uint64_t)(syi_select_key(x->data, j, x->type) >= key) << (j - i);
@@ -392,7 +423,7 @@ static struct scores sort_row(const struct job *job, const struct room *r, const
         r->column[i] = r->place[i];
         memcpy(r->sorted + (size_t)i * bytes, from + (size_t)r->place[i] * bytes, bytes);
     }
-    return (struct scores){job->kernels, r->sorted, p->scores.type, n};
+    return (struct scores){&job->slices, r->sorted, p->scores.type, n};
 }
 
 /* The first of n sorted positions, which are in r->key, that is at least `t`. */
@@ -421,7 +452,7 @@ static int64_t select_row(const struct job *job, const struct room *r, const str
     const struct syi_kv_select_plan *p = job->plan;
     const size_t bytes = syi_float_bytes(p->scores.type);
     const bool sorts = p->position.data != NULL;
-    struct scores x = {job->kernels, syi_at(p->scores, b) + (size_t)row->start * bytes, p->scores.type,
+    struct scores x = {&job->slices, syi_at(p->scores, b) + (size_t)row->start * bytes, p->scores.type,
                        row->length};
     int64_t head = row->head, tail = row->tail;
     if (sorts) {
@@ -432,7 +463,7 @@ static int64_t select_row(const struct job *job, const struct room *r, const str
     head = least(least(head, x.n), row->most);
     tail = most(least(tail, x.n), head);
     const int64_t last = least(x.n - tail, row->most - head), want = row->most - head - last;
-    const struct scores middle = {x.kernels, x.data + (size_t)head * bytes, x.type, tail - head};
+    const struct scores middle = {x.slices, x.data + (size_t)head * bytes, x.type, tail - head};
     int64_t n = head;
     if (want > 0 && middle.n > 0) {
         int64_t found = select_live(r, &middle, want, chosen + head);
@@ -623,6 +654,7 @@ sy_status syi_cpu_kv_select(sy_ctx *ctx, const union syi_plan *plan, void *works
     const struct syi_kv_select_plan *p = &plan->kv_select;
     struct syi_arena arena = {workspace, 0};
     struct job job = lay_out(ctx, p, &arena);
+    job.slices.ctx = ctx;
     if (p->idle)
         return SY_OK;
     SYI_TRY(syi_report(ctx, validate_rows(p)));

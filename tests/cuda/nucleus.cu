@@ -311,7 +311,7 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS) try_row(const struc
     if (threadIdx.x == 0)
         s.more = NULL; /* what shared memory holds before is anything */
     __syncthreads();
-    const enum outcome outcome = nucleus_row<T>(p, &s, NULL, NULL, 0, 1, 0, NULL, NULL);
+    const enum outcome outcome = nucleus_row<T>(p, NULL, &s, NULL, NULL, 0, 1, 0, NULL, NULL);
     if (threadIdx.x == 0)
         *how = outcome;
 }

@@ -568,7 +568,7 @@ static bool send_tensor(struct bench_call *c, struct bench_tensor *t)
     if (sy_device_alloc(c->ctx, all + t->shift, &there) != SY_OK)
         return bench_fault(c, sy_ctx_error(c->ctx));
     t->there = (unsigned char *)there + t->shift;
-    return sy_device_copy(c->ctx, there, t->data, t->fill ? all : t->step) == SY_OK ||
+    return sy_device_copy(c->ctx, t->there, t->data, t->fill ? all : t->step) == SY_OK ||
            bench_fault(c, sy_ctx_error(c->ctx));
 }
 

@@ -185,10 +185,6 @@ sy_ctx *try_context(const struct common *common, char *sentence, size_t bytes)
 sy_ctx *common_context(const struct common *common)
 {
     char sentence[256] = "";
-    if (common->team && common->device.device_type == kDLCUDA) {
-        plain_error("--device cuda and mpirun do not go together");
-        return NULL;
-    }
     sy_ctx *const ctx = try_context(common, sentence, sizeof sentence);
     if (ctx)
         return ctx;

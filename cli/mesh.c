@@ -355,23 +355,14 @@ void mesh_close(struct op_call *call)
 }
 
 /* Fields point at the tensors of device 0; a process that is one device passes its own. */
-static void step_tensors(const struct op *op, struct op_call *call, int step)
+void mesh_step(const struct op *op, struct op_call *call, int step)
 {
     const sy_field_info *tensor;
-    for (int i = 0; (tensor = op_tensor(op, i)) != NULL; i++) {
+    for (int i = 0; step != 0 && (tensor = op_tensor(op, i)) != NULL; i++) {
         const DLTensor **const tensors = op_pointer(op, call, tensor, 0);
         if (*tensors && !(tensor->flags & SY_FIELD_SHARED))
             *tensors += step;
     }
-}
-
-sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call)
-{
-    step_tensors(op, call, call->mesh.first);
-    const sy_status status =
-        sy_call_mesh(ctx, call->mesh.comm, op->info, call->args.bytes, op->info->args_bytes);
-    step_tensors(op, call, -call->mesh.first);
-    return status;
 }
 
 void mesh_collect(const struct team *team, const struct op *op, struct op_call *call)

@@ -21,8 +21,9 @@ sy_status mesh_bind(const struct team *team, const struct op *op, struct op_call
                     const struct st_file *file);
 void mesh_close(struct op_call *call);
 
-/* The call itself; afterwards the first process has the outputs of all. */
-sy_status mesh_run(sy_ctx *ctx, const struct op *op, struct op_call *call);
+/* The call itself is with the tensors from those of the first device of this process on; afterwards the first process has the
+   outputs of all. */
+void mesh_step(const struct op *op, struct op_call *call, int step);
 void mesh_collect(const struct team *team, const struct op *op, struct op_call *call);
 
 int mesh_devices(const struct op_call *call);

@@ -441,32 +441,41 @@ static int prepare_call(struct run *run, sy_ctx *ctx, const struct team *team)
 static sy_status call_once(struct run *run, sy_ctx *ctx)
 {
     const sy_op_info *const op = run->op->info;
-    return op->mesh ? mesh_run(ctx, run->op, &run->call)
+    return op->mesh ? sy_call_mesh(ctx, run->call.mesh.comm, op, run->call.args.bytes, op->args_bytes)
                     : sy_call(ctx, op, run->call.args.bytes, op->args_bytes);
 }
 
-/* The call itself, in CPU memory or on the device. */
-static sy_status make_call(struct run *run, sy_ctx *ctx, DLDevice device)
+/* The call itself, in CPU memory or on the device. In a team it has the tensors of this process. */
+static int make_call(struct run *run, sy_ctx *ctx, DLDevice device, const struct team *team)
 {
     const sy_op_info *const op = run->op->info;
-    struct device_tensors tensors;
-    if (device.device_type != kDLCUDA)
-        return call_once(run, ctx);
-    const sy_status status =
-        device_send(ctx, device, op, run->call.args.bytes, op->mesh ? mesh_devices(&run->call) : 1, &tensors);
-    return device_return(ctx, &tensors, status == SY_OK ? call_once(run, ctx) : status);
+    const bool there = device.device_type == kDLCUDA;
+    struct device_tensors tensors = {NULL, 0};
+    sy_status status = SY_OK;
+    if (there) {
+        const int devices = op->mesh && !team ? mesh_devices(&run->call) : 1;
+        status = device_send(ctx, device, op, run->call.args.bytes, devices, &tensors);
+        const int code = agree(team, status == SY_OK ? EXIT_DONE : reject(run, status, sy_ctx_error(ctx)));
+        if (code != EXIT_DONE) {
+            device_return(ctx, &tensors, SY_ERR_COMM);
+            return code;
+        }
+    }
+    status = call_once(run, ctx);
+    if (there)
+        status = device_return(ctx, &tensors, status);
+    return agree(team, status == SY_OK ? EXIT_DONE : reject(run, status, sy_ctx_error(ctx)));
 }
 
 /* A team decides on every step together: no process waits for one that has failed. */
 static int call_operator(struct run *run, sy_ctx *ctx, DLDevice device, const struct team *team)
 {
-    if (team && device.device_type == kDLCUDA)
-        return reject(run, SY_ERR_UNSUPPORTED, "runs on a device only without other processes");
     int code = agree(team, prepare_call(run, ctx, team));
     if (code != EXIT_DONE)
         return code;
-    const sy_status status = make_call(run, ctx, device);
-    code = agree(team, status == SY_OK ? EXIT_DONE : reject(run, status, sy_ctx_error(ctx)));
+    mesh_step(run->op, &run->call, run->call.mesh.first);
+    code = make_call(run, ctx, device, team);
+    mesh_step(run->op, &run->call, -run->call.mesh.first);
     if (code == EXIT_DONE && team)
         mesh_collect(team, run->op, &run->call);
     return code;

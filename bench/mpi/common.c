@@ -24,8 +24,10 @@ sy_ctx *mpi_bench_context(const struct common *common, bool on_device)
         mine.threads = part > 1 ? part : 1;
         mine.has_threads = true;
     }
-    if (on_device)
-        mine.team = NULL; /* other commands between processes reject a device */
+    if (!on_device && mine.device.device_type == kDLCUDA) {
+        plain_error("demo: between processes there is none with --device cuda");
+        return NULL;
+    }
     return common_context(&mine);
 }
 

@@ -284,6 +284,10 @@ const struct op_case case_moe_route = {
              "sum below eps", "groups", "sums of many", "many chosen", "shared in sum"},
     .small = "T=5 E=6 K=2 V=3 ids_in ids_rows shared ids weights routing_map probs counts scores finished "
              "expert_scale shared_logits bias",
+    .shapes =
+        {"T=40 E=2048 K=16 ids weights", "T=40 E=700 K=31 bias scores ids weights bf16 finished",
+         "T=9 E=4096 K=5 score=sigmoid bias renormalize slot_order=expert ids weights routing_map probs",
+         "T=30 E=1000 K=8 score=none ids weights f16"},
     .lines =
         {"T=3000 E=64 K=6 renormalize drops capacity=199 ids weights routing_map probs counts",
          "T=700 " DEEPSEEK " bias ids weights scores f16",

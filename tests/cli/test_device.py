@@ -5,6 +5,7 @@ import re
 import sys
 import unittest
 
+from mesh import MeshTest, needs_mpi
 from st import OPERATORS, ROOT, CliTest, tensor
 
 LIBRARY = os.environ.get("SWITCHYARD_EMULATED_CUDA")
@@ -50,7 +51,7 @@ class Usage(CliTest):
 
 
 @unittest.skipIf(not LIBRARY, "the emulated device was not built")
-class Run(CliTest):
+class Run(MeshTest):
     def both(self, op, tensors, *options):
         """The result of a call in CPU memory, which that on the device equals: files and messages."""
         here, there = (self.run_op(op, tensors, *options, *more) for more in ((), THERE))
@@ -102,6 +103,26 @@ class Run(CliTest):
         tensors["expert_indices.1"] = tensor("I32", [[2, 0], [-1, 4]])
         r = self.both("all_to_all_dispatch", tensors, *options)
         self.assertIn("SY_ERR_INDEX: expert_indices of device 1 at token 1, slot 1 is 4, want", r.err)
+
+    @needs_mpi
+    def test_mesh_of_processes(self):
+        """Each is one device, on the GPU that they share; a fault of one is said once."""
+        tensors = {"input": tensor("F32", [[[1, 2]], [[3, 4]]]), "expert_mapping": tensor("U16", [[1, 0], [0, 1]]),
+                   "expert_indices": tensor("I32", [[[0, 1]], [[1, -1]]])}
+        for more in ((), ("--layout", "expert", "--align", 2)):
+            options = ("--mesh", "1x2", *more)
+            self.assertEqual(self.both("all_to_all_dispatch", tensors, *options).code, 0)
+            one = self.read("out.safetensors")
+            words = ("run", "all_to_all_dispatch", "in.safetensors", "out.safetensors", *options, *THERE)
+            os.unlink(self.path("out.safetensors"))
+            done = self.mpirun(2, *words)
+            self.assertEqual((done.returncode, done.stdout, self.said(done)), (0, "", []))
+            self.assertEqual(self.read("out.safetensors"), one)
+        tensors["expert_indices"] = tensor("I32", [[[0, 1]], [[1, 4]]])
+        self.assertEqual(self.both("all_to_all_dispatch", tensors, *options).code, 1)
+        done = self.mpirun(2, *words)
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.stderr.count("SY_ERR_INDEX: expert_indices of device 1 at token 0, slot 1 is 4, want"), 1)
 
     def test_rejections(self):
         tensors = {"indices": tensor("I32", [0, 7]), "block_table": tensor("I32", [0, 2, 1]), "cache": tensor("F32", [[1]] * 6)}

@@ -1,5 +1,5 @@
 /*
- * moe_route on a device. Up to a thousand experts: a warp per token, some neighbouring experts in each lane,
+ * moe_route on a device. Up to four thousand experts: a warp per token, or four, some neighbouring experts in each lane,
  * and for each slot the largest key of the warp. Given experts: a warp per token, a slot in each lane. More
  * of them, or many slots: moe_route.cuh. A capacity sorts the pairs of tokens and experts by expert; then the
  * surplus of each is removed from the map.
@@ -12,6 +12,7 @@ enum {
     WARPS = 4,             /* of a block, a token each */
     MOST_SLOTS = 32,       /* a lane each */
     MOST_EACH = 32,        /* experts of a lane */
+    ALONE = 512,           /* most experts of a warp that has a token alone, but for groups */
     MOST_SCRATCH = 1 << 28 /* bytes for all blocks of the general kernel, if one needs less */
 };
 
@@ -78,13 +79,13 @@ static __device__ __forceinline__ void load_any(const u8 *row, sy_type type, int
 }
 
 template <int N>
-static __device__ __forceinline__ void load(const u8 *row, bool wide, const syc_route &r, sy_type type,
+static __device__ __forceinline__ void load(const u8 *row, bool wide, int n, int each, sy_type type,
                                             float *shared, float x[N])
 {
     if (wide)
         load_wide<N>(row, type, x);
     else
-        load_any<N>(row, type, (int)r.p.n_experts, r.each, shared, x);
+        load_any<N>(row, type, n, each, shared, x);
 }
 
 /* Stores all scores the same way. */
@@ -227,17 +228,28 @@ template <int N> struct __align__(16) candidates
     float score[32 * N]; /* or exponential */
     u16 expert[32 * N];
     uint2 first[32]; /* expert and score of each slot */
+    float top[32];   /* its value */
+    int n;           /* slots that have one */
+};
+
+/* What the warps of a token share. */
+struct team {
+    u64 total[WARPS];
+    u32 most[WARPS];
+    uint2 first[32];
+    bool again;
 };
 
 /*
  * The `n` experts of largest values, expert and score of slot j in lane j. A value that is NaN cannot be
  * chosen; there are at least n others, or all of them are wanted. The n-th largest of the values that are
  * largest of their lanes is a floor that n values reach, and few more: the place of each of these is the
- * number of those before it.
+ * number of those before it. `base`: the first expert of this warp.
  */
 template <int N>
-static __device__ __forceinline__ void pick(const syc_route &r, int n, const float v[N], const float score[N],
-                                            candidates<N> *c, u32 *expert, float *expert_score)
+static __device__ __forceinline__ void pick(const syc_route &r, int base, int n, const float v[N],
+                                            const float score[N], candidates<N> *c, u32 *expert,
+                                            float *expert_score)
 {
     const int lane = syc_lane();
     const float best = largest<N>(v);
@@ -267,7 +279,7 @@ static __device__ __forceinline__ void pick(const syc_route &r, int n, const flo
         if (v[i] >= floor) {
             c->value[at] = v[i];
             c->score[at] = score[i];
-            c->expert[at] = (u16)(lane * r.each + i);
+            c->expert[at] = (u16)(base + lane * r.each + i);
             at++;
         }
     __syncwarp();
@@ -283,13 +295,41 @@ static __device__ __forceinline__ void pick(const syc_route &r, int n, const flo
             place += four.z > value || (four.z == value && j + 2 < i);
             place += four.w > value || (four.w == value && j + 3 < i);
         }
-        if (place < n)
+        if (place < n) {
             c->first[place] = make_uint2(c->expert[i], __float_as_uint(c->score[i]));
+            c->top[place] = value;
+        }
     }
+    if (lane == 0)
+        c->n = min(n, all);
     __syncwarp();
     const uint2 own_first = c->first[lane];
     *expert = own_first.x;
     *expert_score = __uint_as_float(own_first.y);
+}
+
+/* The n first of all warps of a token, from the first of each, which are in order: by one warp. The experts of
+   a warp come before those of the next. */
+template <int N>
+static __device__ __forceinline__ void merge(int n, const candidates<N> *c, struct team *team, u32 *expert,
+                                             float *expert_score)
+{
+    const int lane = syc_lane();
+#pragma unroll 1
+    for (int w = 0; w < WARPS; w++) {
+        const float value = c[w].top[lane];
+        int place = lane;
+#pragma unroll 1
+        for (int other = 0; other < WARPS; other++)
+#pragma unroll 1
+            for (int j = 0; j < c[other].n && other != w; j++)
+                place += c[other].top[j] > value || (c[other].top[j] == value && other < w);
+        if (lane < c[w].n && place < n)
+            team->first[place] = c[w].first[lane];
+    }
+    __syncwarp();
+    *expert = team->first[lane].x;
+    *expert_score = __uint_as_float(team->first[lane].y);
 }
 
 /* Whether the order of logits may differ from that of shares, because two shares of different logits are
@@ -327,25 +367,32 @@ static __device__ __forceinline__ float weigh(const syi_moe_route_plan &p, int64
     return in ? syi_scaled_weight(&p, expert, w) : 0.0f;
 }
 
-template <int N>
+/* TEAM: all warps of a block have one token, and neighbouring experts each. */
+template <int N, bool TEAM>
 static __global__ void __launch_bounds__(32 * WARPS, N <= 8    ? 8
                                                      : N <= 16 ? 4
                                                                : 1)
     route_few(const __grid_constant__ syc_route r, const __grid_constant__ syc_gate gate)
 {
     __shared__ candidates<N> of_warp[WARPS];
+    __shared__ struct team team;
     const syi_moe_route_plan &p = r.p;
-    const int64_t t = r.first + (int64_t)blockIdx.x * WARPS + syc_warp();
+    const int64_t t = r.first + (TEAM ? (int64_t)blockIdx.x : (int64_t)blockIdx.x * WARPS + syc_warp());
     if (t >= p.n_tokens)
         return;
-    const bool closed = __ldcg(gate.closed) != 0; /* nothing else can be wrong */
+    bool closed = __ldcg(gate.closed) != 0; /* nothing else can be wrong */
     const bool finished = syc_is_finished(p, t);
-    const int lane = syc_lane(), own = max(0, min(r.each, (int)p.n_experts - lane * r.each));
+    const int base = TEAM ? 32 * r.each * syc_warp() : 0, lane = syc_lane(),
+              here = max(0, min(32 * r.each, (int)p.n_experts - base)),
+              own = max(0, min(r.each, here - lane * r.each));
     candidates<N> *const c = &of_warp[syc_warp()];
     float x[N], e[N], bias[N] = {};
-    load<N>(syc_row(p.logits, t), r.wide_logits, r, p.logits.type, c->value, x);
+    load<N>(syc_row(p.logits, t) + base * syc_float_bytes(p.logits.type), r.wide_logits, here, r.each,
+            p.logits.type, c->value, x);
     if (p.bias.data != NULL)
-        load<N>(p.bias.data, r.wide_bias, r, SY_TYPE_F32, c->value, bias);
+        load<N>(p.bias.data + base * 4, r.wide_bias, here, r.each, SY_TYPE_F32, c->value, bias);
+    if (TEAM)
+        closed = __syncthreads_or(closed) != 0;
 #pragma unroll
     for (int i = 0; i < N; i++)
         x[i] = syc_canonical_number(x[i]);
@@ -355,17 +402,39 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8    ? 8
         for (int i = 0; i < N; i++)
             e[i] = syi_exp_negative(-fabsf(x[i]));
     } else if (p.args.score == SY_SCORE_SOFTMAX) {
-        const float max = syi_key_value(__reduce_max_sync(SYC_ALL_LANES, syi_value_key(largest<N>(x))));
+        u32 most = __reduce_max_sync(SYC_ALL_LANES, syi_value_key(largest<N>(x)));
+        if constexpr (TEAM) {
+            team.most[syc_warp()] = most;
+            __syncthreads();
+#pragma unroll
+            for (int w = 0; w < WARPS; w++)
+                most = max(most, team.most[w]);
+        }
+        const float max = syi_key_value(most);
 #pragma unroll
         for (int i = 0; i < N; i++)
             e[i] = syi_exp_negative(x[i] - max);
-        divisor = syi_share_divisor(sum_weights<N>(e));
+        u64 total = sum_weights<N>(e);
+        if constexpr (TEAM) {
+            team.total[syc_warp()] = total;
+            __syncthreads();
+            total = 0;
+#pragma unroll
+            for (int w = 0; w < WARPS; w++)
+                total += team.total[w];
+        }
+        divisor = syi_share_divisor(total);
     }
     if (closed)
         return;
     if (r.early)
         syc_wait_for_previous();
-    syc_clear_rows(p, t, lane, 32);
+    if (TEAM) {
+        syc_clear_rows(p, t, (int)threadIdx.x, 32 * WARPS);
+        __syncthreads();
+    } else {
+        syc_clear_rows(p, t, lane, 32);
+    }
     u32 expert = 0;
     float score = 0.0f;
 #pragma unroll 1
@@ -382,7 +451,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8    ? 8
             for (int i = 0; i < N; i++)
                 v[i] = syc_canonical_number((p.args.select == SY_SELECT_LOGIT ? x[i] : e[i]) + bias[i]);
             if (p.scores.data != NULL)
-                store_scores<N>(syc_out_row(p.scores, t), (int)p.n_experts, r.each, c->value, e);
+                store_scores<N>(syc_out_row(p.scores, t) + base * 4, here, r.each, c->value, e);
             if (finished)
                 break;
         }
@@ -390,13 +459,27 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8    ? 8
 #pragma unroll
         for (int i = 0; i < N; i++)
             v[i] = in && i < own ? v[i] : __uint_as_float(0x7fffffffu);
-        pick<N>(r, n, v, e, c, &expert, &score);
+        pick<N>(r, base, n, v, e, c, &expert, &score);
+        if (TEAM) {
+            __syncthreads();
+            if (syc_warp() == 0)
+                merge<N>(n, of_warp, &team, &expert, &score);
+        }
         if (!direct)
             break;
         score = syi_share(score, divisor);
-        if (p.args.select == SY_SELECT_LOGIT || !shares_tie(n, (int)p.k, expert, score))
+        bool again = p.args.select != SY_SELECT_LOGIT && shares_tie(n, (int)p.k, expert, score);
+        if (TEAM) {
+            if (threadIdx.x == 0)
+                team.again = again;
+            __syncthreads();
+            again = team.again;
+        }
+        if (!again)
             break;
     }
+    if (TEAM && syc_warp() > 0)
+        return;
     float divided_by = 0.0f;
     const float w = weigh(p, t, (int)p.k, expert, score, &divided_by);
     int slot = lane;
@@ -570,16 +653,23 @@ static int64_t few_blocks(const syc_device *device, int64_t n)
     return wanted < most ? wanted : most;
 }
 
+/* Whether a token has all warps of a block. */
+static bool has_team(const syi_moe_route_plan *p)
+{
+    return p->args.groups == 0 && p->n_experts > ALONE;
+}
+
 /* Experts of a lane so that every group is in whole lanes, a power of two; 0: the general kernel is
    needed. */
 static int experts_of_lane(const syi_moe_route_plan *p, int *group_lanes)
 {
     const int64_t size = p->args.groups > 0 ? p->n_experts / p->args.groups : 1;
     *group_lanes = 1;
-    if (p->k > MOST_SLOTS || p->args.groups > 32 || p->n_experts > 32 * MOST_EACH)
+    const int64_t most = p->args.groups == 0 ? WARPS * 32 * MOST_EACH : 32 * MOST_EACH;
+    if (p->k > MOST_SLOTS || p->args.groups > 32 || p->n_experts > most)
         return 0;
     if (p->args.groups == 0)
-        return (int)((p->n_experts + 31) / 32);
+        return (int)syc_ceil(p->n_experts, has_team(p) ? 32 * WARPS : 32);
     while (p->args.groups * *group_lanes * 2 <= 32 && size % (*group_lanes * 2) == 0)
         *group_lanes *= 2;
     return size / *group_lanes <= MOST_EACH ? (int)(size / *group_lanes) : 0;
@@ -598,25 +688,26 @@ static bool is_wide(const unsigned char *data, int64_t stride, u64 bytes)
     return ((u64)(uintptr_t)data | (u64)stride) % (bytes < 16 ? bytes : 16) == 0;
 }
 
-/* A warp per token. */
-static void launch_warps(syc_call *call, syc_route *r, void (*kernel)(syc_route, syc_gate), syc_start start)
+/* Blocks of `each` tokens. */
+static void launch_warps(syc_call *call, syc_route *r, void (*kernel)(syc_route, syc_gate), syc_start start,
+                         int each = WARPS)
 {
-    const int64_t most = (int64_t)INT32_MAX * WARPS;
+    const int64_t most = (int64_t)INT32_MAX * each;
     for (r->first = 0; r->first < r->p.n_tokens; r->first += most) {
         const int64_t n = r->p.n_tokens - r->first < most ? r->p.n_tokens - r->first : most;
-        syc_launch(&call->queue, kernel, start, (n + WARPS - 1) / WARPS, 32 * WARPS, 0, *r, call->gate);
+        syc_launch(&call->queue, kernel, start, syc_ceil(n, each), 32 * WARPS, 0, *r, call->gate);
     }
 }
 
-template <int N> static void launch_few(syc_call *call, syc_route *r, syc_start start)
+template <int N, bool TEAM = false> static void launch_few(syc_call *call, syc_route *r, syc_start start)
 {
     const syi_moe_route_plan *const p = &r->p;
-    const bool full = p->n_experts == 32 * N;
+    const bool full = p->n_experts == 32 * N * (TEAM ? WARPS : 1);
     r->wide_logits = full && p->logits.type != SY_TYPE_F16 &&
                      is_wide(p->logits.data, p->logits.stride, p->logits.type == SY_TYPE_F32 ? N * 4 : N * 2);
     r->wide_bias = full && is_wide(p->bias.data, 0, N * 4);
     r->early = start == SYC_EARLY;
-    launch_warps(call, r, route_few<N>, start);
+    launch_warps(call, r, route_few<N, TEAM>, start, TEAM ? 1 : WARPS);
 }
 
 static int64_t many_blocks(const syc_device *device, const syi_moe_route_plan *p)
@@ -674,6 +765,12 @@ static void route(syc_call *call, syc_route *r, syc_start start)
                    0, *r, call->gate);
     else if (syi_experts_given(&r->p))
         launch_warps(call, r, route_given, start);
+    else if (has_team(&r->p) && r->each <= 8)
+        launch_few<8, true>(call, r, start);
+    else if (has_team(&r->p) && r->each <= 16)
+        launch_few<16, true>(call, r, start);
+    else if (has_team(&r->p))
+        launch_few<32, true>(call, r, start);
     else if (r->each <= 2)
         launch_few<2>(call, r, start);
     else if (r->each <= 4)

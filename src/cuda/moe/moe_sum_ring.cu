@@ -13,16 +13,26 @@ static __host__ __device__ __forceinline__ u32 codes_of_scales(const syi_row_cod
     return (u32)p.group * (p.e8m0 ? 16u : 4u);
 }
 
-/* The scales of a piece of codes are behind it. */
+/* Whether vectors of 16 bytes are not aligned. */
+static bool in_windows(const syc_moe_sums *s)
+{
+    const u64 bytes = (u64)s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2);
+    return (syc_alignment(s->rows) | syc_alignment(s->out) | bytes) % 16 != 0;
+}
+
+/* The scales of a piece of codes are behind it; pieces in windows begin up to 16 bytes early and end as
+   late. */
 static syc_items items_of(const syc_device *device, const syc_moe_sums *s)
 {
     const int slots = (int)s->lists.n_slots;
     const int64_t most = syc_items_memory(device) / (STAGES * slots) < SYC_ITEM_PIECE
                              ? syc_items_memory(device) / (STAGES * slots)
                              : (int64_t)SYC_ITEM_PIECE;
+    const int64_t bytes = s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2);
+    if (!s->codes.given && !in_windows(s))
+        return syc_items_of(device, bytes, slots, 16, 0, SYC_ITEM_PIECE, STAGES, true);
     if (!s->codes.given)
-        return syc_items_of(device, s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2), slots, 16, 0,
-                            SYC_ITEM_PIECE, STAGES, true);
+        return syc_items_of(device, 16 * syc_windows(bytes), slots, 16, 32, SYC_ITEM_PIECE, STAGES, true);
     const int unit = (int)codes_of_scales(s->codes);
     return syc_items_of(device, s->hidden, slots, unit, (int)(most / unit * 16), most, STAGES, true);
 }
@@ -51,7 +61,16 @@ static __device__ __forceinline__ float scale_at(const syi_row_codes_plan &p, co
     return p.e8m0 ? syi_e8m0_to_f32(scales[group]) : ((const float *)scales)[group];
 }
 
-enum rows_kind { NUMBERS, USUAL_CODES, ANY_CODES }; /* usual: e4m3 */
+enum rows_kind { NUMBERS, WINDOWS, USUAL_CODES, ANY_CODES }; /* usual: e4m3 */
+
+static __device__ __forceinline__ int64_t first_window(const syc_moe_sums &s, int64_t t)
+{
+    return syc_window_at(syc_out_row(s.out, t), 0, s.type == SY_TYPE_F32 ? 4 : 2);
+}
+static __device__ __forceinline__ const u8 *vector_before(const u8 *p)
+{
+    return (const u8 *)((uintptr_t)p & ~(uintptr_t)15);
+}
 
 /* KIND: of codes, the sums are of type `type`. */
 template <sy_type type, rows_kind KIND>
@@ -60,7 +79,7 @@ static __global__ void __launch_bounds__(KIND != NUMBERS ? 896 : 1024, 1)
     sum_ring(const __grid_constant__ syc_moe_sums s, const __grid_constant__ syc_items r,
              const __grid_constant__ syc_gate gate)
 {
-    constexpr bool CODED = KIND != NUMBERS;
+    constexpr bool CODED = KIND == USUAL_CODES || KIND == ANY_CODES;
     typedef typename std::conditional<CODED, syc_coded_numbers<type, true>, syc_numbers<type, true>>::type
         Numbers;
     SYC_DYNAMIC_SHARED(u8, memory); /* [stage][slot][piece] */
@@ -78,6 +97,24 @@ static __global__ void __launch_bounds__(KIND != NUMBERS ? 896 : 1024, 1)
                   unit = CODED ? codes_of_scales(s.codes) : 1;
         const u32 scales = CODED ? bytes / unit * 16 : 0;
         u8 *const to = c.row(memory, r, syc_lane());
+        if constexpr (KIND == WINDOWS) {
+            /* what a row has of the windows, and what is beside it in their vectors: of the rows before and
+               after */
+            const int64_t start = c.offset(r) + first_window(s, c.t), all = s.hidden * Numbers::SIZE;
+            const u8 *const own = syc_row(s.rows, max(row, 0));
+            const u8 *const from = vector_before(own + max(start, (int64_t)0)), *const end = vector_before(
+                                                                                    own +
+                                                                                    min(start + bytes, all) +
+                                                                                    15);
+            const u32 own_bytes = row > 0 && row < l.n_rows - 1 && from < end ? (u32)(end - from) : 0;
+            const u32 sum = __reduce_add_sync(SYC_ALL_LANES, own_bytes);
+            if (syc_lane() == 0)
+                syc_barrier_expect(full + c.stage, sum);
+            __syncwarp();
+            if (own_bytes > 0)
+                syc_bulk_load(to + (from - vector_before(own + start)), from, own_bytes, full + c.stage);
+            return;
+        }
         if (syc_lane() == 0)
             syc_barrier_expect(full + c.stage, (u32)__popc(live) * (bytes + scales));
         __syncwarp();
@@ -108,7 +145,27 @@ static __global__ void __launch_bounds__(KIND != NUMBERS ? 896 : 1024, 1)
         const u8 *const stage = c.row(memory, r, 0);
         float sum[Numbers::N] = {};
         syc_barrier_wait(full + c.stage, c.turn);
-        if constexpr (CODED) {
+        if constexpr (KIND == WINDOWS) {
+            const int64_t start = c.offset(r) + first_window(s, c.t), at = start + v * 16,
+                          all = s.hidden * Numbers::SIZE;
+            const int32_t row = __shfl_sync(SYC_ALL_LANES, ahead.row, (base + syc_lane()) & 31);
+            const int own_apart = (int)((uintptr_t)(syc_row(s.rows, max(row, 0)) + start) & 15);
+#pragma unroll 2
+            for (int j = 0; j < slots; j++) {
+                const float each = __shfl_sync(SYC_ALL_LANES, w, j);
+                const int apart = __shfl_sync(SYC_ALL_LANES, own_apart, j);
+                const int32_t of = __shfl_sync(SYC_ALL_LANES, row, j);
+                const uint4 *const from = (const uint4 *)(stage + j * r.apart) + v;
+                if (each == 0.0f || !in)
+                    continue;
+                const u8 *const x = syc_row(s.rows, of);
+                if (of > 0 && of < l.n_rows - 1)
+                    syc_add_row<Numbers>(sum, each, syc_shift_bytes({from[0], from[1]}, apart));
+                else /* not loaded */
+                    syc_add_row<Numbers>(sum, each,
+                                         syc_shift_window(syc_load_window(x, all, at), x, all, at));
+            }
+        } else if constexpr (CODED) {
             /* a warp past the end of the piece has nothing to add */
             const int used = (v & ~31) * 16 < (int)c.bytes(r) ? slots : 0;
             /* and a lane adds what is there */
@@ -144,6 +201,11 @@ static __global__ void __launch_bounds__(KIND != NUMBERS ? 896 : 1024, 1)
             continue;
         if constexpr (CODED)
             Numbers::store(syc_out_row(s.out, c.t), c.offset(r) + v * SYC_PACK_UNIT, sum);
+        else if constexpr (KIND == WINDOWS)
+            syc_window_numbers<type>::store(
+                syc_out_row(s.out, c.t),
+                {c.offset(r) + v * 16 + first_window(s, c.t), s.hidden * Numbers::SIZE},
+                Numbers::narrow(sum));
         else
             Numbers::store(syc_out_row(s.out, c.t) + c.offset(r), v, Numbers::narrow(sum));
     }
@@ -163,7 +225,9 @@ struct ring_launch {
             syc_launch_large(&call->queue, kernel, SYC_EARLY, call->device->processors, SYC_WORKERS + 32,
                              syc_items_bytes(call->device, &r), sums, r, call->gate);
         };
-        if constexpr (WIDE)
+        if (!s->codes.given && in_windows(s))
+            launch(sum_ring<T, WINDOWS>);
+        else if constexpr (WIDE)
             launch(sum_ring<T, NUMBERS>);
         else if (s->codes.code == SYI_CODE_E4M3)
             launch(sum_ring<T, USUAL_CODES>);

@@ -586,10 +586,12 @@ struct sums_launch {
     template <sy_type T, bool WIDE> void run() const
     {
         const bool packed = !s->lists.capacity;
-        if constexpr (!WIDE)
-            launch_groups<syc_window_numbers<T>, 4, 1, many_entries>(call, s);
-        else if (syc_moe_ring_pays(call->device, s))
+        /* windows also load what is between rows */
+        const bool apart = WIDE || s->rows.stride >= s->hidden * syc_numbers<T, WIDE>::SIZE;
+        if (apart && syc_moe_ring_pays(call->device, s))
             syc_moe_sum_ring(call, s);
+        else if constexpr (!WIDE)
+            launch_groups<syc_window_numbers<T>, 4, 1, many_entries>(call, s);
         else if (packed && s->lists.n_slots <= 2 && s->prob_bytes == 0)
             launch_groups<syc_numbers<T, true>, 2, 2, own_entries<2>, false>(call, s);
         else if (packed && s->lists.n_slots <= 2)

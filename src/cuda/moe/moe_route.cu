@@ -1,12 +1,11 @@
 /*
- * moe_route on a device. Up to four thousand experts: a warp per token, or four, some neighbouring experts in each lane,
- * and for each slot the largest key of the warp. Given experts: a warp per token, a slot in each lane. More
- * of them, or many slots: moe_route.cuh. A capacity sorts the pairs of tokens and experts by expert; then the
- * surplus of each is removed from the map.
+ * moe_route on a device. Up to four thousand experts: a warp per token, or four, some neighbouring experts in
+ * each lane, and for each slot the largest key of the warp. Given experts: a warp per token, a slot in each
+ * lane. More of them, or many slots: moe_route.cuh. A capacity sorts the pairs of tokens and experts; then
+ * the surplus of each is removed from the map.
  */
 #include "cuda/runtime/backend.cuh"
 #include "cuda/moe/moe_route.cuh"
-#include "cuda/prim/sort.cuh"
 
 enum {
     WARPS = 4,             /* of a block, a token each */
@@ -308,8 +307,8 @@ static __device__ __forceinline__ void pick(const syc_route &r, int base, int n,
     *expert_score = __uint_as_float(own_first.y);
 }
 
-/* The n first of all warps of a token, from the first of each, which are in order: by one warp. The experts of
-   a warp come before those of the next. */
+/* The n first of all warps of a token, from the first of each, which are in order: by one warp. The experts
+   of a warp come before those of the next. */
 template <int N>
 static __device__ __forceinline__ void merge(int n, const candidates<N> *c, struct team *team, u32 *expert,
                                              float *expert_score)
@@ -367,6 +366,65 @@ static __device__ __forceinline__ float weigh(const syi_moe_route_plan &p, int64
     return in ? syi_scaled_weight(&p, expert, w) : 0.0f;
 }
 
+/* The exponentials of a softmax over all warps of a token, and their divisor. */
+template <int N, bool TEAM>
+static __device__ __forceinline__ double exponentials(const float x[N], float e[N], struct team *team)
+{
+    u32 most = __reduce_max_sync(SYC_ALL_LANES, syi_value_key(largest<N>(x)));
+    if constexpr (TEAM) {
+        team->most[syc_warp()] = most;
+        __syncthreads();
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            most = max(most, team->most[w]);
+    }
+    const float max = syi_key_value(most);
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        e[i] = syi_exp_negative(x[i] - max);
+    u64 total = sum_weights<N>(e);
+    if constexpr (TEAM) {
+        team->total[syc_warp()] = total;
+        __syncthreads();
+        total = 0;
+#pragma unroll
+        for (int w = 0; w < WARPS; w++)
+            total += team->total[w];
+    }
+    return syi_share_divisor(total);
+}
+
+/* The winners of a token, from lane j that has slot j, by a warp. */
+static __device__ __forceinline__ void put_winners(const syc_route &r, int64_t t, bool finished, u32 expert,
+                                                   float score)
+{
+    const syi_moe_route_plan &p = r.p;
+    const int lane = syc_lane();
+    float divided_by = 0.0f;
+    const float w = weigh(p, t, (int)p.k, expert, score, &divided_by);
+    int slot = lane;
+    if (p.args.slot_order == SY_SLOT_EXPERT && !finished) {
+        slot = 0;
+#pragma unroll 4
+        for (int j = 0; j < (int)p.k; j++)
+            slot += __shfl_sync(SYC_ALL_LANES, expert, j) < expert;
+    }
+    __syncwarp(); /* rows are cleared */
+    if (lane < (int)p.k)
+        syc_put_winner(r, t, slot, finished ? (int)p.n_columns : (int)expert, finished ? 0.0f : w);
+    if (p.args.n_shared > 0)
+        syc_put_shared(r, t, finished, divided_by, lane, 32);
+}
+
+/* What the first thread of a block knows. */
+static __device__ __forceinline__ bool told(struct team *team, bool here)
+{
+    if (threadIdx.x == 0)
+        team->again = here;
+    __syncthreads();
+    return team->again;
+}
+
 /* TEAM: all warps of a block have one token, and neighbouring experts each. */
 template <int N, bool TEAM>
 static __global__ void __launch_bounds__(32 * WARPS, N <= 8    ? 8
@@ -402,39 +460,15 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8    ? 8
         for (int i = 0; i < N; i++)
             e[i] = syi_exp_negative(-fabsf(x[i]));
     } else if (p.args.score == SY_SCORE_SOFTMAX) {
-        u32 most = __reduce_max_sync(SYC_ALL_LANES, syi_value_key(largest<N>(x)));
-        if constexpr (TEAM) {
-            team.most[syc_warp()] = most;
-            __syncthreads();
-#pragma unroll
-            for (int w = 0; w < WARPS; w++)
-                most = max(most, team.most[w]);
-        }
-        const float max = syi_key_value(most);
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            e[i] = syi_exp_negative(x[i] - max);
-        u64 total = sum_weights<N>(e);
-        if constexpr (TEAM) {
-            team.total[syc_warp()] = total;
-            __syncthreads();
-            total = 0;
-#pragma unroll
-            for (int w = 0; w < WARPS; w++)
-                total += team.total[w];
-        }
-        divisor = syi_share_divisor(total);
+        divisor = exponentials<N, TEAM>(x, e, &team);
     }
     if (closed)
         return;
     if (r.early)
         syc_wait_for_previous();
-    if (TEAM) {
-        syc_clear_rows(p, t, (int)threadIdx.x, 32 * WARPS);
+    syc_clear_rows(p, t, TEAM ? (int)threadIdx.x : lane, TEAM ? 32 * WARPS : 32);
+    if (TEAM)
         __syncthreads();
-    } else {
-        syc_clear_rows(p, t, lane, 32);
-    }
     u32 expert = 0;
     float score = 0.0f;
 #pragma unroll 1
@@ -468,32 +502,13 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8    ? 8
         if (!direct)
             break;
         score = syi_share(score, divisor);
-        bool again = p.args.select != SY_SELECT_LOGIT && shares_tie(n, (int)p.k, expert, score);
-        if (TEAM) {
-            if (threadIdx.x == 0)
-                team.again = again;
-            __syncthreads();
-            again = team.again;
-        }
-        if (!again)
+        const bool again = p.args.select != SY_SELECT_LOGIT && shares_tie(n, (int)p.k, expert, score);
+        if (!(TEAM ? told(&team, again) : again))
             break;
     }
     if (TEAM && syc_warp() > 0)
         return;
-    float divided_by = 0.0f;
-    const float w = weigh(p, t, (int)p.k, expert, score, &divided_by);
-    int slot = lane;
-    if (p.args.slot_order == SY_SLOT_EXPERT && !finished) {
-        slot = 0;
-#pragma unroll 4
-        for (int j = 0; j < (int)p.k; j++)
-            slot += __shfl_sync(SYC_ALL_LANES, expert, j) < expert;
-    }
-    __syncwarp(); /* rows are cleared */
-    if (lane < (int)p.k)
-        syc_put_winner(r, t, slot, finished ? (int)p.n_columns : (int)expert, finished ? 0.0f : w);
-    if (p.args.n_shared > 0)
-        syc_put_shared(r, t, finished, divided_by, lane, 32);
+    put_winners(r, t, finished, expert, score);
 }
 
 /* ---- Given experts ---- */
@@ -557,92 +572,6 @@ static __global__ void __launch_bounds__(32 * WARPS)
         syc_put_winner(r, t, lane, finished ? (int)p.n_columns : own, own >= 0 ? w : 0.0f);
     if (p.args.n_shared > 0)
         syc_put_shared(r, t, finished, divisor, lane, 32);
-}
-
-/* ---- Counts ---- */
-
-static __global__ void __launch_bounds__(256) clear_counts(u64 *counts, int64_t n, const syc_gate gate)
-{
-    syc_start_next();
-    if (!syc_may_write(gate))
-        return;
-    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < n; e += (int64_t)gridDim.x * 256)
-        counts[e] = 0;
-}
-
-static __global__ void __launch_bounds__(256)
-    copy_counts(u8 *to, const u64 *counts, int64_t n, const syc_gate gate)
-{
-    if (!syc_may_write(gate))
-        return;
-    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < n; e += (int64_t)gridDim.x * 256)
-        syc_store<u64>(to + e * 8, counts[e]);
-}
-
-/* ---- Capacity ---- */
-
-struct route_pairs {
-    const int32_t *expert;
-
-    __device__ bool has(int64_t i) const { return expert[i] >= 0; }
-    __device__ u64 sort_key(int64_t i) const { return (u64)(u32)expert[i]; }
-};
-
-static __device__ __forceinline__ void take_out(const syi_moe_route_plan &p, u32 pair, int64_t e)
-{
-    const int64_t t = pair / (u32)p.k;
-    if (p.map.data != NULL)
-        syc_out_row(p.map, t)[e] = 0;
-    if (p.probs.data != NULL)
-        syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.probs.type), p.probs.type, 0.0f);
-}
-
-/* A pair is too many when the one `capacity` places before it has the same expert. */
-static __global__ void __launch_bounds__(256)
-    drop_by_position(const syi_moe_route_plan p, const syc_sorted sorted, const syc_gate gate)
-{
-    if (!syc_may_write(gate))
-        return;
-    for (int64_t i = p.capacity + (int64_t)blockIdx.x * 256 + threadIdx.x; i < (int64_t)*sorted.n;
-         i += (int64_t)gridDim.x * 256)
-        if (sorted.key[i - p.capacity] == sorted.key[i])
-            take_out(p, sorted.value[i], (int64_t)sorted.key[i]);
-}
-
-/* The first pair whose expert is e or larger. */
-static __device__ int64_t begin_of(const syc_sorted &sorted, int64_t e)
-{
-    int64_t low = 0, high = *sorted.n;
-    while (low < high) {
-        const int64_t middle = low + (high - low) / 2;
-        if ((int64_t)sorted.key[middle] < e)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* A block per expert. Its pairs are in order of their tokens, so equal weights go to the lower token. */
-static __global__ void __launch_bounds__(SYC_ROUTE_THREADS)
-    drop_by_weight(const syi_moe_route_plan p, const u32 *weight, const syc_sorted sorted,
-                   const syc_gate gate)
-{
-    __shared__ syc_route_shared shared;
-    if (!syc_may_write(gate))
-        return;
-#pragma unroll 1
-    for (int64_t e = blockIdx.x; e < p.n_experts; e += gridDim.x) {
-        const int64_t first = begin_of(sorted, e), n = begin_of(sorted, e + 1) - first;
-        const u32 *const pair = sorted.value + first;
-        if (n > p.capacity)
-            syc_choose(
-                n, p.capacity, &shared, [&](int64_t i) { return weight[pair[i]]; },
-                [&](int64_t i, int64_t j) {
-                    if (j < 0)
-                        take_out(p, pair[i], e);
-                });
-    }
 }
 
 /* ---- Launches ---- */

@@ -32,6 +32,7 @@ SYI_BOTH static inline float syc_quotient_of(float above, float below)
 
 #include "plan/route_math.h"
 #include "cuda/prim/block.cuh"
+#include "cuda/prim/sort.cuh"
 #include "cuda/runtime/context.cuh"
 #include "cuda/prim/load.cuh"
 
@@ -500,5 +501,91 @@ static __global__ void __launch_bounds__(SYC_ROUTE_THREADS)
         if (p.args.n_shared > 0)
             syc_put_shared(r, t, finished, divisor, (int)threadIdx.x, (int)blockDim.x);
         __syncthreads();
+    }
+}
+
+/* ---- Counts ---- */
+
+static __global__ void __launch_bounds__(256) clear_counts(u64 *counts, int64_t n, const syc_gate gate)
+{
+    syc_start_next();
+    if (!syc_may_write(gate))
+        return;
+    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < n; e += (int64_t)gridDim.x * 256)
+        counts[e] = 0;
+}
+
+static __global__ void __launch_bounds__(256)
+    copy_counts(u8 *to, const u64 *counts, int64_t n, const syc_gate gate)
+{
+    if (!syc_may_write(gate))
+        return;
+    for (int64_t e = (int64_t)blockIdx.x * 256 + threadIdx.x; e < n; e += (int64_t)gridDim.x * 256)
+        syc_store<u64>(to + e * 8, counts[e]);
+}
+
+/* ---- Capacity ---- */
+
+struct route_pairs {
+    const int32_t *expert;
+
+    __device__ bool has(int64_t i) const { return expert[i] >= 0; }
+    __device__ u64 sort_key(int64_t i) const { return (u64)(u32)expert[i]; }
+};
+
+static __device__ __forceinline__ void take_out(const syi_moe_route_plan &p, u32 pair, int64_t e)
+{
+    const int64_t t = pair / (u32)p.k;
+    if (p.map.data != NULL)
+        syc_out_row(p.map, t)[e] = 0;
+    if (p.probs.data != NULL)
+        syc_store_float(syc_out_row(p.probs, t) + e * syc_float_bytes(p.probs.type), p.probs.type, 0.0f);
+}
+
+/* A pair is too many when the one `capacity` places before it has the same expert. */
+static __global__ void __launch_bounds__(256)
+    drop_by_position(const syi_moe_route_plan p, const syc_sorted sorted, const syc_gate gate)
+{
+    if (!syc_may_write(gate))
+        return;
+    for (int64_t i = p.capacity + (int64_t)blockIdx.x * 256 + threadIdx.x; i < (int64_t)*sorted.n;
+         i += (int64_t)gridDim.x * 256)
+        if (sorted.key[i - p.capacity] == sorted.key[i])
+            take_out(p, sorted.value[i], (int64_t)sorted.key[i]);
+}
+
+/* The first pair whose expert is e or larger. */
+static __device__ int64_t begin_of(const syc_sorted &sorted, int64_t e)
+{
+    int64_t low = 0, high = *sorted.n;
+    while (low < high) {
+        const int64_t middle = low + (high - low) / 2;
+        if ((int64_t)sorted.key[middle] < e)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* A block per expert. Its pairs are in order of their tokens, so equal weights go to the lower token. */
+static __global__ void __launch_bounds__(SYC_ROUTE_THREADS)
+    drop_by_weight(const syi_moe_route_plan p, const u32 *weight, const syc_sorted sorted,
+                   const syc_gate gate)
+{
+    __shared__ syc_route_shared shared;
+    if (!syc_may_write(gate))
+        return;
+#pragma unroll 1
+    for (int64_t e = blockIdx.x; e < p.n_experts; e += gridDim.x) {
+        const int64_t first = begin_of(sorted, e), n = begin_of(sorted, e + 1) - first;
+        const u32 *const pair = sorted.value + first;
+        if (n > p.capacity)
+            syc_choose(
+                n, p.capacity, &shared, [&](int64_t i) { return weight[pair[i]]; },
+                [&](int64_t i, int64_t j) {
+                    if (j < 0)
+                        take_out(p, pair[i], e);
+                });
     }
 }

@@ -72,6 +72,70 @@ static __device__ __forceinline__ const u8 *vector_before(const u8 *p)
     return (const u8 *)((uintptr_t)p & ~(uintptr_t)15);
 }
 
+/* Loads what the rows of a token have of the windows of a piece, and what is beside it in their vectors: of
+   the rows before and after. So the first row and the last are not loaded. */
+static __device__ __forceinline__ void load_windows(const syc_moe_sums &s, const syc_items &r,
+                                                    const syc_cursor &c, int32_t row, int64_t row_bytes,
+                                                    u8 *to, syc_barrier *full)
+{
+    const int64_t start = c.offset(r) + first_window(s, c.t), end = min(start + c.bytes(r), row_bytes);
+    const u8 *const own = syc_row(s.rows, max(row, 0)),
+                    *const first = vector_before(own + max(start, (int64_t)0)),
+                    *const last = vector_before(own + end + 15);
+    const u32 bytes = row > 0 && row < s.lists.n_rows - 1 && first < last ? (u32)(last - first) : 0,
+              all = __reduce_add_sync(SYC_ALL_LANES, bytes);
+    if (syc_lane() == 0)
+        syc_barrier_expect(full, all);
+    __syncwarp();
+    if (bytes > 0)
+        syc_bulk_load(to + (first - vector_before(own + start)), first, bytes, full);
+}
+
+/* Adds window v of a piece of all rows of a token; lane j has row and weight of slot j. */
+template <class Numbers>
+static __device__ __forceinline__ void add_windows(const syc_moe_sums &s, const syc_items &r,
+                                                   const syc_cursor &c, int32_t own_row, float w,
+                                                   const u8 *stage, int v, bool in, float (&sum)[Numbers::N])
+{
+    const int64_t start = c.offset(r) + first_window(s, c.t), at = start + v * 16,
+                  all = s.hidden * Numbers::SIZE;
+    const int own_apart = (int)((uintptr_t)(syc_row(s.rows, max(own_row, 0)) + start) & 15);
+#pragma unroll 2
+    for (int j = 0; j < (int)s.lists.n_slots; j++) {
+        const float each = __shfl_sync(SYC_ALL_LANES, w, j);
+        const int apart = __shfl_sync(SYC_ALL_LANES, own_apart, j);
+        const int32_t row = __shfl_sync(SYC_ALL_LANES, own_row, j);
+        const uint4 *const from = (const uint4 *)(stage + j * r.apart) + v;
+        if (each == 0.0f || !in)
+            continue;
+        const u8 *const x = syc_row(s.rows, row);
+        if (row > 0 && row < s.lists.n_rows - 1)
+            syc_add_row<Numbers>(sum, each, syc_shift_bytes({from[0], from[1]}, apart));
+        else
+            syc_add_row<Numbers>(sum, each, syc_shift_window(syc_load_window(x, all, at), x, all, at));
+    }
+}
+
+/* Adds a vector of all rows of a token; lane j has the weight of slot j. */
+template <class Numbers>
+static __device__ __forceinline__ void add_numbers(const u8 *from, int apart, int slots, float w, bool in,
+                                                   float (&sum)[Numbers::N])
+{
+#pragma unroll 1
+    for (int j0 = 0; j0 < slots; j0 += 4) {
+        uint4 y[4];
+        float each[4];
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            each[k] = __shfl_sync(SYC_ALL_LANES, w, j0 + k);
+            y[k] = each[k] != 0.0f && in ? *(const uint4 *)(from + (j0 + k) * apart) : make_uint4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            syc_add_row<Numbers>(sum, each[k], y[k]);
+    }
+}
+
 /* KIND: of codes, the sums are of type `type`. */
 template <sy_type type, rows_kind KIND>
 /* of SYC_WORKERS + 32: 72 or 64 registers leave room for two blocks of the kernel that validates */
@@ -98,21 +162,7 @@ static __global__ void __launch_bounds__(KIND != NUMBERS ? 896 : 1024, 1)
         const u32 scales = CODED ? bytes / unit * 16 : 0;
         u8 *const to = c.row(memory, r, syc_lane());
         if constexpr (KIND == WINDOWS) {
-            /* what a row has of the windows, and what is beside it in their vectors: of the rows before and
-               after */
-            const int64_t start = c.offset(r) + first_window(s, c.t), all = s.hidden * Numbers::SIZE;
-            const u8 *const own = syc_row(s.rows, max(row, 0));
-            const u8 *const from = vector_before(own + max(start, (int64_t)0)), *const end = vector_before(
-                                                                                    own +
-                                                                                    min(start + bytes, all) +
-                                                                                    15);
-            const u32 own_bytes = row > 0 && row < l.n_rows - 1 && from < end ? (u32)(end - from) : 0;
-            const u32 sum = __reduce_add_sync(SYC_ALL_LANES, own_bytes);
-            if (syc_lane() == 0)
-                syc_barrier_expect(full + c.stage, sum);
-            __syncwarp();
-            if (own_bytes > 0)
-                syc_bulk_load(to + (from - vector_before(own + start)), from, own_bytes, full + c.stage);
+            load_windows(s, r, c, row, s.hidden * Numbers::SIZE, to, full + c.stage);
             return;
         }
         if (syc_lane() == 0)
@@ -146,25 +196,8 @@ static __global__ void __launch_bounds__(KIND != NUMBERS ? 896 : 1024, 1)
         float sum[Numbers::N] = {};
         syc_barrier_wait(full + c.stage, c.turn);
         if constexpr (KIND == WINDOWS) {
-            const int64_t start = c.offset(r) + first_window(s, c.t), at = start + v * 16,
-                          all = s.hidden * Numbers::SIZE;
             const int32_t row = __shfl_sync(SYC_ALL_LANES, ahead.row, (base + syc_lane()) & 31);
-            const int own_apart = (int)((uintptr_t)(syc_row(s.rows, max(row, 0)) + start) & 15);
-#pragma unroll 2
-            for (int j = 0; j < slots; j++) {
-                const float each = __shfl_sync(SYC_ALL_LANES, w, j);
-                const int apart = __shfl_sync(SYC_ALL_LANES, own_apart, j);
-                const int32_t of = __shfl_sync(SYC_ALL_LANES, row, j);
-                const uint4 *const from = (const uint4 *)(stage + j * r.apart) + v;
-                if (each == 0.0f || !in)
-                    continue;
-                const u8 *const x = syc_row(s.rows, of);
-                if (of > 0 && of < l.n_rows - 1)
-                    syc_add_row<Numbers>(sum, each, syc_shift_bytes({from[0], from[1]}, apart));
-                else /* not loaded */
-                    syc_add_row<Numbers>(sum, each,
-                                         syc_shift_window(syc_load_window(x, all, at), x, all, at));
-            }
+            add_windows<Numbers>(s, r, c, row, w, stage, v, in, sum);
         } else if constexpr (CODED) {
             /* a warp past the end of the piece has nothing to add */
             const int used = (v & ~31) * 16 < (int)c.bytes(r) ? slots : 0;
@@ -179,20 +212,7 @@ static __global__ void __launch_bounds__(KIND != NUMBERS ? 896 : 1024, 1)
                                        sum);
             }
         } else {
-#pragma unroll 1
-            for (int j0 = 0; j0 < slots; j0 += 4) {
-                uint4 y[4];
-                float each[4];
-#pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    each[k] = __shfl_sync(SYC_ALL_LANES, w, j0 + k);
-                    y[k] = each[k] != 0.0f && in ? ((const uint4 *)(stage + (j0 + k) * r.apart))[v]
-                                                 : make_uint4(0, 0, 0, 0);
-                }
-#pragma unroll
-                for (int k = 0; k < 4; k++)
-                    syc_add_row<Numbers>(sum, each[k], y[k]);
-            }
+            add_numbers<Numbers>(stage + v * 16, r.apart, slots, w, in, sum);
         }
         __syncwarp();
         if (syc_lane() == 0)

@@ -54,13 +54,6 @@ template <int N> static __device__ __forceinline__ void load_wide(const u8 *row,
     }
 }
 
-/* Where number i is in shared memory, so that 32 lanes meet few banks twice, whether they take neighbours or
-   as many numbers apart as each of them has. */
-static __device__ __forceinline__ int spread_out(int i)
-{
-    return i ^ (i >> 5 & 31);
-}
-
 /* Those of a lane by the way of shared memory: any type and alignment, n in all, `each` of a lane. Beyond
    them -inf. */
 template <int N>
@@ -69,11 +62,11 @@ static __device__ __forceinline__ void load_any(const u8 *row, sy_type type, int
 {
 #pragma unroll 1
     for (int i = syc_lane(); i < n; i += 32)
-        shared[spread_out(i)] = syc_load_float(row + i * syc_float_bytes(type), type);
+        shared[i] = syc_load_float(row + i * syc_float_bytes(type), type);
     __syncwarp();
 #pragma unroll
     for (int i = 0; i < N; i++)
-        x[i] = i < each && syc_lane() * each + i < n ? shared[spread_out(syc_lane() * each + i)] : -INFINITY;
+        x[i] = i < each && syc_lane() * each + i < n ? shared[syc_lane() * each + i] : -INFINITY;
     __syncwarp();
 }
 
@@ -94,11 +87,11 @@ static __device__ __forceinline__ void store_scores(u8 *row, int n, int each, fl
 #pragma unroll
     for (int i = 0; i < N; i++)
         if (i < each && syc_lane() * each + i < n)
-            shared[spread_out(syc_lane() * each + i)] = s[i];
+            shared[syc_lane() * each + i] = s[i];
     __syncwarp();
 #pragma unroll 1
     for (int i = syc_lane(); i < n; i += 32)
-        syc_store<u32>(row + i * 4, __float_as_uint(shared[spread_out(i)]));
+        syc_store<u32>(row + i * 4, __float_as_uint(shared[i]));
     __syncwarp();
 }
 
@@ -245,7 +238,7 @@ struct team {
  * largest of their lanes is a floor that n values reach, and few more: the place of each of these is the
  * number of those before it. `base`: the first expert of this warp.
  */
-template <int N>
+template <int N, bool TEAM>
 static __device__ __forceinline__ void pick(const syc_route &r, int base, int n, const float v[N],
                                             const float score[N], candidates<N> *c, u32 *expert,
                                             float *expert_score)
@@ -296,10 +289,11 @@ static __device__ __forceinline__ void pick(const syc_route &r, int base, int n,
         }
         if (place < n) {
             c->first[place] = make_uint2(c->expert[i], __float_as_uint(c->score[i]));
-            c->top[place] = value;
+            if (TEAM)
+                c->top[place] = value;
         }
     }
-    if (lane == 0)
+    if (TEAM && lane == 0)
         c->n = min(n, all);
     __syncwarp();
     const uint2 own_first = c->first[lane];
@@ -493,7 +487,7 @@ static __global__ void __launch_bounds__(32 * WARPS, N <= 8    ? 8
 #pragma unroll
         for (int i = 0; i < N; i++)
             v[i] = in && i < own ? v[i] : __uint_as_float(0x7fffffffu);
-        pick<N>(r, base, n, v, e, c, &expert, &score);
+        pick<N, TEAM>(r, base, n, v, e, c, &expert, &score);
         if (TEAM) {
             __syncthreads();
             if (syc_warp() == 0)

@@ -136,7 +136,7 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
         return;
 #pragma unroll 1
     for (int64_t first = 0; first < own; first += SYC_FAN_CHUNK) {
-        const int n = (int)min(own - first, (int64_t)SYC_FAN_CHUNK),
+        const int n = (int)min(own - first, (int64_t)SYC_FAN_CHUNK), windows = (int)syc_windows(n),
                   apart = 16 + (int)((uintptr_t)(from + first) & 15);
 #pragma unroll 1
         for (int j0 = 0; j0 < k; j0 += SYC_FAN_SLOTS) {
@@ -148,18 +148,18 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
                     read_rows(j0);
                 __syncthreads();
             }
-            /* warps for each place, so that its alignment is that of all their windows */
-            const int places_here = min((int)SYC_FAN_SLOTS, k - j0), warps = SYC_MOVE_THREADS / 32,
-                      each = max(1, warps / places_here), lanes = each * 32;
+            int j = 0;
 #pragma unroll 1
-            for (int j = (int)threadIdx.x / lanes; j < places_here; j += warps / each) {
+            for (int i = (int)threadIdx.x;; i += SYC_MOVE_THREADS) {
+                for (; i >= windows && j < min((int)SYC_FAN_SLOTS, k - j0); j++)
+                    i -= windows;
+                if (j >= min((int)SYC_FAN_SLOTS, k - j0))
+                    break;
                 u8 *const to = s.to.data + rows[j] * s.to.stride + begin + first;
-                const int before = -(int)syc_window_at(to, 0, 1), shift = (apart - before) % 16;
-                const uint4 *const from_here = held + (apart - before) / 16;
-#pragma unroll 2
-                for (int i = (int)threadIdx.x % lanes; rows[j] >= 0 && i * 16 - before < n; i += lanes)
-                    syc_store_window(to, n, i * 16 - before,
-                                     syc_shift_bytes({from_here[i], from_here[i + 1]}, shift));
+                const int at = (int)syc_window_at(to, i, 1), place = at + apart;
+                if (rows[j] >= 0 && at < n)
+                    syc_store_window(to, n, at,
+                                     syc_shift_bytes({held[place / 16], held[place / 16 + 1]}, place % 16));
             }
         }
     }

@@ -81,10 +81,23 @@ class Bench(CliTest):
         self.assertTrue(report["pass"] and all(case["checked"] for case in report["cases"]))
         self.assertNotIn("limits", report)
 
+    def test_cliffs(self):
+        """As many neighbours as were asked for, each of a listed case; others with another seed. Exit 1: one is a cliff."""
+        listed, shapes = re.findall(r"bf16 .+", self.out("bench", "--list", "--quick", "moe_unpermute")), []
+        for seed in (1, 2):
+            done = self.cli("bench", "moe_unpermute", "--quick", "--cliffs", 4, "--seed", seed, "--threads", 1)
+            self.assertEqual((done.returncode in (0, 1), done.stderr), (True, ""))
+            rows = re.findall(r"^moe_unpermute +(bf16 \S+(?: \S+)*?)  ", done.stdout, re.M)
+            self.assertEqual((len(rows), done.stdout.count(" times the time per byte")), (8, 4))
+            self.assertLessEqual(set(rows[::2]), set(listed))
+            shapes.append(rows)
+        self.assertNotEqual(*shapes)
+
     def test_usage(self):
         for arguments, says in ((("--list", "--json"), "does not go together"), (("nope",), "nope"),
                                 (("--check", "--warm"), "--check times nothing"), (("--check", "--peers"), "--check times nothing"),
-                                (("--check=1",), "--check"),
+                                (("--check=1",), "--check"), (("--cliffs", 0), "needs a positive number"),
+                                (("--cliffs", 3, "--json"), "does not go together"),
                                 (("--fast",), "--fast"), (("--threads", "x"), "--threads"), (("--peers=1",), "--peers")):
             self.mistake("bench", *arguments, says=says)
 

@@ -124,6 +124,21 @@ static void run_neighbours(struct bench *bench, const struct request *request)
     printf("\n%d cliffs\n", bench->cliffs);
 }
 
+static void why_case(struct bench *bench, const struct bench_op *op, int index, const char *shape)
+{
+    (void)index;
+    bench_described(bench, op, shape);
+}
+
+/* What ran of what the call was offered. */
+static void print_taken(void *user, const sy_trace *trace)
+{
+    (void)user;
+    for (int i = 0; i < trace->n_choices; i++)
+        if (!trace->choices[i].why_not)
+            printf(" %s", trace->choices[i].name);
+}
+
 /* ---- Command line ---- */
 
 /* "kv_gather" is one operator, "kv" and "all_to_all" are all whose names begin so. */
@@ -166,7 +181,8 @@ static int take_option(struct bench *bench, struct request *request, struct comm
         const char *name;
         bool *flag;
     } flags[] = {{"quick", &bench->quick}, {"cold", &bench->cold},   {"warm", &bench->warm},
-                 {"peers", &bench->peers}, {"check", &bench->check}, {"list", &request->list}};
+                 {"peers", &bench->peers}, {"check", &bench->check}, {"list", &request->list},
+                 {"why", &bench->why}};
     int code = EXIT_DONE;
     if (arg_is(arg, "shape"))
         return take_text(request, arg_value(list, arg));
@@ -264,6 +280,10 @@ int command_bench(struct common *common, struct arg_list *list)
         return usage_error("bench", "--cliffs does not go together with --json, --check, --warm or --peers");
     if (bench.check && (bench.cold || bench.warm || bench.peers))
         return usage_error("bench", "--check times nothing: no --cold, --warm or --peers");
+    if (bench.why && common->device.device_type != kDLCUDA)
+        return usage_error("bench", "--why needs --device cuda");
+    if (bench.why)
+        common->trace = print_taken;
     if (!bench.format)
         bench.format = &report_text;
     bench.device.device = common->device;
@@ -283,7 +303,12 @@ int command_bench(struct common *common, struct arg_list *list)
     bench.ctx = common_context(common);
     if (!bench.ctx)
         return EXIT_USAGE;
-    code = bench_device_open(&bench.device, bench.ctx, common) ? run_all(&bench, &request) : EXIT_USAGE;
+    if (!bench_device_open(&bench.device, bench.ctx, common))
+        code = EXIT_USAGE;
+    else if (!bench.why)
+        code = run_all(&bench, &request);
+    else if (each_case(&bench, &request, why_case) > 0 && bench.failures > 0)
+        code = EXIT_REJECTED;
     free(bench.records);
     bench_device_close(&bench.device);
     sy_ctx_destroy(bench.ctx);

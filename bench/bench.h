@@ -145,6 +145,7 @@ struct bench {
     int64_t neighbours;     /* --cliffs: as many are measured, beside the cases that they come from */
     uint64_t seed;
     int chosen, cliffs; /* the case whose neighbour is next; those found */
+    bool why;           /* --why: calls are recorded on the device and not run */
     struct bench_device device;
     const struct report_format *format;
     char command[256]; /* as it was typed */
@@ -173,6 +174,10 @@ void bench_measure(struct bench *bench, struct bench_call *c);
 /* Measures a case and a random neighbour, says how their times per byte compare, and counts cliffs. cliffs.c */
 void bench_cliff(struct bench *bench, const struct bench_op *op, const char *shape);
 bool bench_can(const struct bench *bench, const sy_op_info *op); /* true without a device */
+
+/* Records calls of the turns 1, 2 and so on; warm: of turn 1. NULL, or what is wrong. */
+const char *bench_record(struct bench *bench, struct bench_call *c, bool warm, int calls, char *text,
+                         size_t bytes);
 
 /* The device of a context, if it has one, and the limits of that; print the error and return false where that fails. */
 struct common;

@@ -250,6 +250,14 @@ static void fill_copy(const struct bench_call *c, struct bench_tensor *t, int64_
         memset(t->data, 0x3c, t->bytes); /* what the call or the plain loop leaves out is recognised */
 }
 
+/* Contents of smaller tensors may decide on others. */
+enum { LARGE = 16 << 20 };
+
+static void *memory(const struct bench_call *c, size_t bytes)
+{
+    return c->unfilled ? calloc(1, bytes) : bench_alloc(bytes, 1);
+}
+
 /* Allocates and fills the first copy. */
 static bool place(struct bench_call *c, struct bench_tensor *t)
 {
@@ -257,11 +265,12 @@ static bool place(struct bench_call *c, struct bench_tensor *t)
         return false;
     t->owned = true;
     t->step = t->bytes < 4096 ? (t->bytes + 63) / 64 * 64 : (t->bytes + 4095) / 4096 * 4096;
-    t->data = bench_alloc(t->step, 1);
+    t->data = memory(c, t->step);
     if (!t->data)
         return bench_fault(c, no_memory);
     t->view.data = t->data;
-    fill_copy(c, t, 0);
+    if (!c->unfilled || t->bytes < LARGE)
+        fill_copy(c, t, 0);
     return true;
 }
 
@@ -281,10 +290,11 @@ bool bench_inout(struct bench_call *c, const DLTensor **field, DLDataType type, 
     struct bench_tensor *const t = &c->tensors[c->n_tensors];
     if (!bench_in(c, field, type, rank, shape, turns, fill, n))
         return false;
-    t->plain = bench_alloc(t->step, 1);
+    t->plain = memory(c, t->step);
     if (!t->plain)
         return bench_fault(c, no_memory);
-    memcpy(t->plain, t->data, t->bytes);
+    if (!c->unfilled)
+        memcpy(t->plain, t->data, t->bytes);
     return true;
 }
 
@@ -331,7 +341,7 @@ bool bench_columns(struct bench_call *c, const DLTensor **field, const DLTensor 
 
 void *bench_scratch(struct bench_call *c, size_t bytes)
 {
-    c->scratch = bench_alloc(bytes, 1);
+    c->scratch = memory(c, bytes);
     if (!c->scratch)
         bench_fault(c, no_memory);
     return c->scratch;
@@ -616,6 +626,21 @@ static void release(struct bench_call *c)
     free(c->scratch);
 }
 
+/* Records the call with addresses of CPU memory, which is not read: the graph is not run. The context traces. */
+static void print_why(struct bench *bench, struct bench_call *c)
+{
+    char text[BENCH_NOTE_BYTES] = "";
+    for (int i = 0; i < c->n_tensors; i++)
+        c->tensors[i].there = c->tensors[i].data;
+    printf("%-*s  %-*s ", bench->op_width, c->bench->name, bench->shape_width, c->shape);
+    const char *const wrong =
+        c->fault[0] != '\0' ? c->fault : bench_record(bench, c, true, 1, text, sizeof text);
+    printf("%s\n", wrong ? wrong : "");
+    bench->failures += wrong != NULL;
+    for (int i = 0; i < c->n_tensors; i++)
+        c->tensors[i].there = NULL;
+}
+
 void bench_described(struct bench *bench, const struct bench_op *op, const char *shape)
 {
     _Alignas(64) unsigned char args[BENCH_ARGS_BYTES] = {0};
@@ -626,9 +651,11 @@ void bench_described(struct bench *bench, const struct bench_op *op, const char 
                            .args = args,
                            .device = bench->device.device,
                            .offset = (int64_t)bench_number(shape, "offset="),
-                           .quick = bench->quick};
+                           .quick = bench->quick,
+                           .unfilled = bench->why};
     if (c.op && !bench_can(bench, c.op)) { /* before its inputs are made */
-        report_absent(bench, c.op, shape);
+        if (!bench->why)
+            report_absent(bench, c.op, shape);
         return;
     }
     find_format(&c);
@@ -636,6 +663,11 @@ void bench_described(struct bench *bench, const struct bench_op *op, const char 
     c.bytes = c.bytes > 0 ? c.bytes : bench_work_bytes(&c.limit);
     if (!bench_can(bench, c.op)) {
         report_absent(bench, c.op, shape);
+        release(&c);
+        return;
+    }
+    if (bench->why) {
+        print_why(bench, &c);
         release(&c);
         return;
     }

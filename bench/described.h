@@ -68,8 +68,8 @@ struct bench_call {
     sy_ctx *ctx;
     const struct bench_op *bench;
     const char *shape;
-    DLDevice device; /* CUDA: beside the copies in CPU memory there are the same on this device */
-    bool quick;
+    DLDevice device;      /* CUDA: beside the copies in CPU memory there are the same on this device */
+    bool quick, unfilled; /* unfilled: contents of large tensors do not matter */
     const sy_op_info *op; /* a benchmark with another name than its operator sets it in `make` */
     void *args;     /* zero at first; what a case needs beside the struct may follow it in BENCH_ARGS_BYTES */
     int64_t offset; /* "offset=" of the shape: bytes by which 16-bit rows on a device begin later */

@@ -175,9 +175,8 @@ static double limit_seconds(const struct bench *bench, const struct bench_work *
     return bench_work_bytes(work) / rate;
 }
 
-/* Records calls of the turns 1, 2 and so on; warm: of turn 1. NULL, or what is wrong. */
-static const char *record(struct bench *bench, struct bench_call *c, bool warm, int calls, char *text,
-                          size_t bytes)
+const char *bench_record(struct bench *bench, struct bench_call *c, bool warm, int calls, char *text,
+                         size_t bytes)
 {
     const struct sy_cuda_tools *const tools = bench->device.tools;
     void *stream = NULL;
@@ -203,7 +202,7 @@ static const char *measure_there(struct bench *bench, struct bench_call *c, bool
     double seconds[REPLAYS] = {0};
     int calls = round;
     for (bool sized = false;; sized = true) {
-        const char *const wrong = record(bench, c, warm, calls, text, bytes);
+        const char *const wrong = bench_record(bench, c, warm, calls, text, bytes);
         if (wrong)
             return wrong;
         for (int i = 0; i < (sized ? turns : 2); i++)

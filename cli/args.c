@@ -170,6 +170,7 @@ sy_ctx *try_context(const struct common *common, char *sentence, size_t bytes)
         .device = common->device,
         .device_library = common->device_library,
         .synchronous = common->synchronous,
+        .trace = common->trace,
         .error = error,
         .error_bytes = sizeof error,
     };

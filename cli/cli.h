@@ -96,6 +96,7 @@ struct common {
     DLDevice device; /* {0}: CPU memory only */
     const char *device_library;
     bool synchronous; /* calls on the device wait for their end */
+    sy_trace_fn trace;
     bool has_isa, has_threads, has_device, has_library;
     const char *help;        /* the command, for hints */
     const struct team *team; /* NULL: a single process */
@@ -122,6 +123,7 @@ extern const struct command more_commands[]; /* of the programs, cli/main/more.c
 /* ---- Commands ---- */
 
 int command_run(struct common *common, struct arg_list *list);
+int command_why(struct common *common, struct arg_list *list); /* info --why OP FILE */
 int command_compare(struct common *common, struct arg_list *list);
 int command_show(struct common *common, struct arg_list *list);
 int command_example(struct common *common, struct arg_list *list);

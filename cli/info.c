@@ -96,6 +96,8 @@ int command_info(struct common *common, struct arg_list *list)
         int code = EXIT_DONE;
         if (arg.kind == ARG_WORD)
             return usage_error("info", "info takes no word %s", arg.text);
+        if (arg_is(&arg, "why") && !arg.value && !as_json)
+            return command_why(common, list);
         if (arg_is(&arg, "json") && !arg.value)
             as_json = true;
         else if (!common_option(common, list, &arg, &code))

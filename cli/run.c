@@ -26,6 +26,7 @@ struct run {
     const char *name;     /* as it was called: an operator may have an alias */
     char help[64];        /* "run moe_permute" */
     const char *in, *out; /* in may be NULL for an operator without inputs */
+    bool asks_why;        /* there is no `out` */
     struct op_call call;
     bool given[OP_MAX_OPTIONS];
     struct row_value rows[OP_MAX_OPTIONS];
@@ -199,7 +200,7 @@ static int take_word(struct run *run, const char *word)
         snprintf(run->help, sizeof run->help, "run %s", run->op->name);
     } else if (!run->in) {
         run->in = word;
-    } else if (!run->out) {
+    } else if (!run->out && !run->asks_why) {
         run->out = word;
     } else {
         return usage_error(run->help, "one word too many: %s", word);
@@ -215,6 +216,10 @@ static int parse_line(struct run *run, struct common *common, struct arg_list *l
         if (code != EXIT_DONE)
             return code;
     }
+    if (run->asks_why && (!run->op || (!run->in && op_has_inputs(run->op))))
+        return usage_error("info", "info --why needs an operator and an input file");
+    if (run->asks_why)
+        return EXIT_DONE;
     if (!run->op)
         return usage_error("run", "run needs an operator, an input file and an output file");
     if (run->in && !run->out && !op_has_inputs(run->op)) {
@@ -503,11 +508,12 @@ static int save_outputs(const struct run *run)
     return saved ? EXIT_DONE : plain_error("%s: %s", run->out, message.text);
 }
 
-int command_run(struct common *common, struct arg_list *list)
+static int run_line(struct common *common, struct arg_list *list, bool asks_why)
 {
     struct run *const run = calloc(1, sizeof *run);
     if (!run)
         return plain_error("out of memory");
+    run->asks_why = asks_why;
     snprintf(run->help, sizeof run->help, "run");
     int code = parse_line(run, common, list);
     if (!run->op) { /* the command line was invalid before the operator's name */
@@ -525,7 +531,7 @@ int command_run(struct common *common, struct arg_list *list)
     code = agree(team, code);
     if (code == EXIT_DONE)
         code = call_operator(run, ctx, common->device, team);
-    if (code == EXIT_DONE && (!team || team->rank == 0))
+    if (code == EXIT_DONE && (!team || team->rank == 0) && !asks_why)
         code = save_outputs(run);
     code = agree(team, code);
     mesh_close(&run->call);
@@ -534,4 +540,30 @@ int command_run(struct common *common, struct arg_list *list)
     st_free(&run->file);
     free(run);
     return code;
+}
+
+int command_run(struct common *common, struct arg_list *list)
+{
+    return run_line(common, list, false);
+}
+
+/* ---- info --why ---- */
+
+static void print_choices(void *user, const sy_trace *trace)
+{
+    (void)user;
+    if (trace->status != SY_OK)
+        return;
+    printf("%s: %s%s%s\n", trace->op, trace->isa, trace->rows ? ", rows " : "",
+           trace->rows ? trace->rows : "");
+    for (int i = 0; i < trace->n_choices; i++) {
+        const sy_choice *const choice = &trace->choices[i];
+        printf("  %-16s%s\n", choice->name, choice->why_not ? choice->why_not : "runs");
+    }
+}
+
+int command_why(struct common *common, struct arg_list *list)
+{
+    common->trace = print_choices;
+    return run_line(common, list, true);
 }

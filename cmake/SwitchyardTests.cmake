@@ -153,7 +153,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
 
     # The kernels of src/cuda on an emulated device, by the same programs. Large inputs would take it too long.
     if(TARGET switchyard_cuda_emulated)
-        set(stems choice context graph mesh)
+        set(stems context graph mesh)
         list(TRANSFORM stems REPLACE "(.+)" "tests/cuda/\\1.c" OUTPUT_VARIABLE files)
         switchyard_test_groups(tests_cuda ${files})
         add_dependencies(tests_cuda switchyard_cuda_emulated)
@@ -161,7 +161,7 @@ if(SWITCHYARD_TESTS AND CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
         foreach(stem IN LISTS stems)
             switchyard_test(cuda_${stem} cuda tests_cuda ${stem})
         endforeach()
-        set_tests_properties(cuda_choice cuda_graph cuda_mesh PROPERTIES ENVIRONMENT
+        set_tests_properties(cuda_graph cuda_mesh PROPERTIES ENVIRONMENT
                              "EMULATED_PROCESSORS=132;SWITCHYARD_TEST_CUDA_LIBRARY=${emulated_library}")
         if(TARGET switchyard_cuda) # skipped where there is no GPU
             foreach(stem graph mesh)

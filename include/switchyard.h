@@ -167,6 +167,12 @@ typedef struct sy_ctx sy_ctx;
 typedef void (*sy_parallel_for_fn)(void *user, int n_tasks, void (*task)(void *task_data, int index),
                                    void *task_data);
 
+/* Where an operator has several implementations of a step: one that the call was offered. */
+typedef struct sy_choice {
+    const char *name;    /* "ring" */
+    const char *why_not; /* what is against it, a sentence; NULL: it ran */
+} sy_choice;
+
 /* Called once after every operator call, rejected ones included, on the calling thread. Its pointers are
    valid during the callback only. */
 typedef struct sy_trace {
@@ -182,6 +188,9 @@ typedef struct sy_trace {
     uint64_t device_nanoseconds; /* a call on a device: time there, for which a traced call waits; else 0 */
     const char *rows; /* how an exchange moved its rows: "local"; "shared" (read in place), "messages"; on
                          devices "mapped" (in place), "pinned", "device", "stream" (messages); else NULL */
+    int n_choices;    /* on a device: 0 for an operator of one implementation, and for an exchange */
+    const sy_choice
+        *choices; /* in the order they were tried: for each step, what did not run, then what did */
 } sy_trace;
 typedef void (*sy_trace_fn)(void *user, const sy_trace *trace);
 

@@ -30,16 +30,6 @@ struct syc_device_info {
     uint64_t memory_bytes;
 };
 
-/* The implementations that a call was offered, in the order of its operator's list: what each has against it, a sentence, and at
-   last, with none, the one that runs. n = 0: the operator has no list. */
-enum { SYC_MOST_IMPLEMENTATIONS = 16 };
-struct syc_chosen {
-    int n;
-    struct {
-        const char *name, *why_not;
-    } of[SYC_MOST_IMPLEMENTATIONS];
-};
-
 /* Functions that can fail write a sentence of at most `bytes` bytes. */
 struct syc_library {
     int build;
@@ -76,9 +66,6 @@ struct syc_library {
     sy_status (*replay)(struct syc_device *device, struct syc_graph *graph, int times, float *milliseconds,
                         char *sentence, size_t bytes);
     void (*graph_free)(struct syc_device *device, struct syc_graph *graph);
-    /* Which implementation a call with this plan takes; what a plan points at is not read. */
-    void (*choose)(const struct syc_device *device, int op, const union syi_plan *plan,
-                   struct syc_chosen *chosen);
 };
 
 #if defined(__GNUC__)
@@ -96,12 +83,6 @@ sy_status syi_capture_begin(sy_ctx *ctx);
 sy_status syi_capture_end(sy_ctx *ctx, void **graph);
 sy_status syi_replay(sy_ctx *ctx, void *graph, int times, float *milliseconds);
 void syi_graph_free(sy_ctx *ctx, void *graph);
-
-/* Which implementation a call takes, and why not those before it: for tests and tools. Validates the arguments, and reads no contents of
-   device tensors. */
-struct syi_op;
-sy_status syi_why(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
-                  struct syc_chosen *chosen);
 
 #ifdef __cplusplus
 }

@@ -153,22 +153,6 @@ sy_status syi_run(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t
     return st;
 }
 
-sy_status syi_why(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
-                  struct syc_chosen *chosen)
-{
-    struct syi_kv_plane few[SYI_FEW_PLANES];
-    struct syi_call call;
-    begin(&call, ctx, op);
-    call.planes = few;
-    chosen->n = 0;
-    syi_clear_fault(ctx, op->info.name);
-    SYI_TRY(syi_copy_args(&call, args, args_bytes));
-    SYI_TRY(op->check(&call));
-    if (call.backend == syi_device_backend(ctx))
-        ctx->cuda->choose(ctx->cuda_device, op->info.number, &call.plan, chosen);
-    return SY_OK;
-}
-
 sy_status syi_infer(sy_ctx *ctx, const struct syi_op *op, const void *args, size_t args_bytes,
                     sy_query *query, sy_shape *shapes)
 {

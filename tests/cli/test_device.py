@@ -34,6 +34,14 @@ class Usage(CliTest):
         self.assertIn(f"CUDA              none: {info['cuda']['error']}\n",
                       self.out("info", "--device-library", "/nowhere/x.so"))
 
+    def test_why(self):
+        """On a CPU the kernel table runs."""
+        self.cli("example", "kv_slots", "in.safetensors")
+        options = self.out("help", "kv_slots").split("out.safetensors", 1)[1].split("\n")[0].split()
+        self.assertEqual(self.out("info", "--isa", "scalar", "--why", "kv_slots", "in.safetensors", *options), "kv_slots: scalar\n")
+        self.mistake("info", "--why", "kv_slots", says="info --why needs an operator and an input file")
+        self.mistake("bench", "--why", "kv", says="--why needs --device cuda")
+
     def test_names_of_devices(self):
         for name in ("gpu", "cuda:", "cuda:x", "cuda:-1", "cuda0", ""):
             self.mistake("bench", "kv_gather", "--quick", "--device", name, says=f"--device is {name}, want cpu, cuda or cuda:N")
@@ -80,6 +88,14 @@ class Run(MeshTest):
                     self.assertRegex(there.stderr, rf"\Aswitchyard: {op}: SY_ERR_UNSUPPORTED: [^\n]+\n\Z")
             for name in os.listdir(self.folder):
                 os.unlink(self.path(name))
+
+    def test_why(self):
+        self.cli("example", "moe_permute", "in.safetensors")
+        options = self.out("help", "moe_permute").split("out.safetensors", 1)[1].split("\n")[0].split()
+        self.assertRegex(self.out("info", *THERE, "--why", "moe_permute", "in.safetensors", *options),
+                         r"\Amoe_permute: cuda\n  alone +rows are not aligned to 16 bytes\n"
+                         r"(  \w+ +[a-z0-9 ,]+\n)*  parts +runs\n\Z")
+        self.assertEqual(os.listdir(self.folder), ["in.safetensors"])
 
     def test_planes_and_old_contents(self):
         tensors = {"indices": tensor("I32", [0, -1, 3]), "block_table": tensor("I32", [0, 2, 1]),
@@ -191,6 +207,19 @@ class Bench(CliTest):
             self.assertEqual((case["turns"], case["sets"], case["calls"]), (3, 2, 2))
             for field in ("seconds", "bytes", "gb_per_s", "limit_seconds", "share_of_limit", "times_limit"):
                 self.assertGreater(case[field], 0, field)
+
+    def test_choices(self):
+        """What each case takes on 132 multiprocessors, where there is a choice; SWITCHYARD_RECORD=1 writes the list."""
+        done = self.out("bench", "--why", "kv", "moe", "quantize_rows", "dequantize_rows", "sample", "local_reduce", *THERE,
+                        env={"EMULATED_PROCESSORS": "132"})
+        lines = [re.sub(" {2,}", "  ", line.rstrip()) for line in done.splitlines()]
+        text = "".join(f"{line}\n" for line in lines if line.count("  ") == 2)
+        path = os.path.join(ROOT, "tests", "cuda", "choices.txt")
+        if os.environ.get("SWITCHYARD_RECORD"):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text)
+        with open(path, encoding="utf-8") as file:
+            self.assertEqual(text.splitlines(), file.read().splitlines())
 
     def test_every_operator(self):
         """Each case has the CPU's bytes, and every operator but one for the host is on the device."""

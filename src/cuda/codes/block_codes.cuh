@@ -27,7 +27,7 @@ static inline int syc_unit_threads(const syc_call *call, int64_t n, int rows)
     return n < (int64_t)16 * rows * call->device->processors ? 64 : (int)SYC_UNIT_THREADS;
 }
 
-template <typename P> static __device__ __forceinline__ P *syc_pointer_of_lane(P *p, int lane)
+template <typename P> SYC_INLINE P *syc_pointer_of_lane(P *p, int lane)
 {
     return (P *)(uintptr_t)__shfl_sync(SYC_ALL_LANES, (u64)(uintptr_t)p, lane);
 }
@@ -35,7 +35,7 @@ template <typename P> static __device__ __forceinline__ P *syc_pointer_of_lane(P
 /* ---- Largest magnitudes ---- */
 
 /* The larger of two numbers of 16 bits, twice. */
-static __device__ __forceinline__ u32 syc_larger_of_each(u32 a, u32 b)
+SYC_INLINE u32 syc_larger_of_each(u32 a, u32 b)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     u32 larger;
@@ -47,7 +47,7 @@ static __device__ __forceinline__ u32 syc_larger_of_each(u32 a, u32 b)
 }
 
 /* The largest magnitude of a unit as its own bits: above those of infinity where there is a NaN. */
-template <sy_type T> static __device__ __forceinline__ u32 syc_largest_word(const syc_sixteen<T> &numbers)
+template <sy_type T> SYC_INLINE u32 syc_largest_word(const syc_sixteen<T> &numbers)
 {
     const u32 signs = T == SY_TYPE_F32 ? 0x80000000u : 0x80008000u;
     u32 most = 0;
@@ -66,7 +66,7 @@ template <sy_type T> static __device__ __forceinline__ u32 syc_largest_word(cons
     return T == SY_TYPE_F32 ? most : max(most >> 16, most & 0xffffu);
 }
 
-template <sy_type T> static __device__ __forceinline__ float syc_from_own(u32 bits)
+template <sy_type T> SYC_INLINE float syc_from_own(u32 bits)
 {
     return T == SY_TYPE_F32   ? __uint_as_float(bits)
            : T == SY_TYPE_F16 ? syc_widen_f16((u16)bits)
@@ -96,7 +96,7 @@ template <sy_type T, syc_block_format F> struct syc_block_numbers {
  * product is the number next to y towards zero. The second, not rounded, is above y by less than the distance
  * to the number after it: past the middle where y is in the middle of two integers, not where y is below it.
  */
-static __device__ __forceinline__ u32 syc_pack_away(const float *x, float factor)
+SYC_INLINE u32 syc_pack_away(const float *x, float factor)
 {
     u32 b[4];
 #pragma unroll
@@ -113,14 +113,14 @@ static __device__ __forceinline__ u32 syc_pack_away(const float *x, float factor
  * largest is in the middle, and a larger factor rounds all of them away. Others are 2^-16 of themselves away
  * from it, and four units of the factor's last place are at most 2^-21.
  */
-static __device__ __forceinline__ float syc_near_factor(float largest, float factor)
+SYC_INLINE float syc_near_factor(float largest, float factor)
 {
     const bool away = __fmul_rn(__fmul_rn(largest, 0.5f), factor) >= 63.5f;
     return largest == 0.0f ? 0.0f : __uint_as_float(__float_as_uint(factor) + (away ? 4u : -4u));
 }
 
 /* The bits of 2^23 plus the whole part of z, which is not negative. */
-static __device__ __forceinline__ u32 syc_whole_bits(float z)
+SYC_INLINE u32 syc_whole_bits(float z)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     return 0x4b000000u + (u32)z;
@@ -130,7 +130,7 @@ static __device__ __forceinline__ u32 syc_whole_bits(float z)
 }
 
 /* Four bytes of q4_0: a number of the first and of the second half in each. */
-static __device__ __forceinline__ u32 syc_pack_nibbles(const float *low, const float *high, float factor)
+SYC_INLINE u32 syc_pack_nibbles(const float *low, const float *high, float factor)
 {
     u32 b[4];
 #pragma unroll
@@ -144,7 +144,7 @@ static __device__ __forceinline__ u32 syc_pack_nibbles(const float *low, const f
  * Two lanes have a block of each of two units. The lane of an even number gets the larger of both lanes of
  * the first, the other lane of the second unit.
  */
-static __device__ __forceinline__ u32 syc_larger_of_two(const u32 (&most)[SYC_PACK_AHEAD])
+SYC_INLINE u32 syc_larger_of_two(const u32 (&most)[SYC_PACK_AHEAD])
 {
     const bool odd = (threadIdx.x & 1) != 0;
     return max(odd ? most[1] : most[0], __shfl_xor_sync(SYC_ALL_LANES, odd ? most[0] : most[1], 1));
@@ -155,8 +155,7 @@ static __device__ __forceinline__ u32 syc_larger_of_two(const u32 (&most)[SYC_PA
  * beginning of the block of two lanes are larger: of 16 bits, the magnitude from bit 17 on; then the place;
  * the sign at bit 0. Of f32 `most` is the magnitude; 0: none has it.
  */
-template <sy_type T>
-static __device__ __forceinline__ u32 syc_first_largest(const syc_sixteen<T> &numbers, u32 most)
+template <sy_type T> SYC_INLINE u32 syc_first_largest(const syc_sixteen<T> &numbers, u32 most)
 {
     enum { WORDS = 4 * syc_eight<T>::VECTORS };
     const u32 odd = threadIdx.x & 1;
@@ -189,7 +188,7 @@ static __device__ __forceinline__ u32 syc_first_largest(const syc_sixteen<T> &nu
 /* The number of the largest magnitude of a block, the first of several, for the lane that syc_larger_of_two
    gives it. */
 template <sy_type T, syc_block_format F>
-static __device__ __forceinline__ u32 syc_largest_signed(const syc_block_numbers<T, F> &held)
+SYC_INLINE u32 syc_largest_signed(const syc_block_numbers<T, F> &held)
 {
     u32 most = 0, other = 0;
     if constexpr (T == SY_TYPE_F32) {
@@ -224,8 +223,7 @@ struct syc_block_scale {
  * lanes follow two bytes, those of the others begin with a word.
  */
 template <sy_type T, syc_block_format F>
-static __device__ __forceinline__ void syc_pack_inline_unit(const syc_sixteen<T> &numbers,
-                                                            syc_block_scale scale, u32 *to)
+SYC_INLINE void syc_pack_inline_unit(const syc_sixteen<T> &numbers, syc_block_scale scale, u32 *to)
 {
     enum { WORDS = F == SYC_Q4_0 ? 2 : 4 };
     const u32 lane = threadIdx.x % 32, names = (lane & 2) != 0 ? 0x7654u : 0x5432u;
@@ -249,7 +247,7 @@ static __device__ __forceinline__ void syc_pack_inline_unit(const syc_sixteen<T>
 }
 
 /* x / 127 for a normal quotient, as division rounds it: all 2^23 significands were compared. */
-static __device__ __forceinline__ float syc_over_127(float x)
+SYC_INLINE float syc_over_127(float x)
 {
     const float r = 1.0f / 127.0f, q = __fmul_rn(x, r);
     return __fmaf_rn(__fmaf_rn(q, -127.0f, x), r, q);
@@ -257,8 +255,7 @@ static __device__ __forceinline__ float syc_over_127(float x)
 
 /* The block of syc_larger_of_two. False: a number is not finite, or the scale is too small. */
 template <sy_type T, syc_block_format F>
-static __device__ __forceinline__ bool syc_make_block_scale(const syc_block_numbers<T, F> &held,
-                                                            syc_block_scale *made)
+SYC_INLINE bool syc_make_block_scale(const syc_block_numbers<T, F> &held, syc_block_scale *made)
 {
     const u32 sign = T == SY_TYPE_F32 ? 0x80000000u : 0x8000u;
     u32 most;
@@ -277,7 +274,7 @@ static __device__ __forceinline__ bool syc_make_block_scale(const syc_block_numb
 }
 
 /* Whole words of 16 bytes where `to` is aligned, and the rest. */
-static __device__ __forceinline__ void syc_store_chunk(u8 *to, const u32 *chunk, u32 bytes)
+SYC_INLINE void syc_store_chunk(u8 *to, const u32 *chunk, u32 bytes)
 {
     const u32 lane = threadIdx.x % 32, wide = ((uintptr_t)to & 15) == 0 ? bytes / 16 : 0;
 #pragma unroll 1
@@ -290,7 +287,7 @@ static __device__ __forceinline__ void syc_store_chunk(u8 *to, const u32 *chunk,
 
 /* The code of e2m1 of a magnitude, plus the bits of 2^23: its integer in the steps of each exponent, of which
    the least is right. */
-static __device__ __forceinline__ u32 syc_e2m1_bits(float y)
+SYC_INLINE u32 syc_e2m1_bits(float y)
 {
     const float most = fminf(y, 6.0f);
     const u32 halves = __float_as_uint(__fmaf_rn(most, 2.0f, 0x1p23f)),
@@ -300,7 +297,7 @@ static __device__ __forceinline__ u32 syc_e2m1_bits(float y)
 }
 
 /* The signs of eight numbers, in the places of their codes of four bits. */
-template <sy_type T> static __device__ __forceinline__ u32 syc_eight_signs(const syc_eight<T> &numbers)
+template <sy_type T> SYC_INLINE u32 syc_eight_signs(const syc_eight<T> &numbers)
 {
     u32 word[4 * syc_eight<T>::VECTORS], even, odd;
     memcpy(word, numbers.v, sizeof word);
@@ -319,8 +316,8 @@ template <sy_type T> static __device__ __forceinline__ u32 syc_eight_signs(const
 
 /* A block of nvfp4, all of it finite. */
 template <sy_type T>
-static __device__ __forceinline__ void syc_pack_fp4_unit(const syc_sixteen<T> &numbers, float largest,
-                                                         syi_fp4_scale scale, u8 *to, u8 *record)
+SYC_INLINE void syc_pack_fp4_unit(const syc_sixteen<T> &numbers, float largest, syi_fp4_scale scale, u8 *to,
+                                  u8 *record)
 {
     const u8 byte = (u8)syc_two_codes(SYI_CODE_E4M3, __fmul_rn(largest, scale.encode), 0.0f);
     const float factor = syi_fp4_factor(scale, byte);
@@ -340,7 +337,7 @@ static __device__ __forceinline__ void syc_pack_fp4_unit(const syc_sixteen<T> &n
 }
 
 /* Where the codes of group g of nvfp4 are in a row. `heads`: groups of a head. */
-static __device__ __forceinline__ u32 syc_fp4_offset(const syi_kv_codec &c, const syc_divisor &heads, u32 g)
+SYC_INLINE u32 syc_fp4_offset(const syi_kv_codec &c, const syc_divisor &heads, u32 g)
 {
     const u32 head = syc_divide(g, heads);
     return head * (u32)c.head_stride + (g - head * heads.d) * SYI_FP4_BYTES;
@@ -349,6 +346,21 @@ static __device__ __forceinline__ u32 syc_fp4_offset(const syi_kv_codec &c, cons
 /* Of a multiprocessor at a time. */
 #define SYC_BLOCKS_OF(T) ((T) == SY_TYPE_F32 ? 2 : 3)
 
+SYC_INLINE syi_fp4_scale syc_scale_of_lane(const syi_fp4_scale &own, int lane)
+{
+    return {__shfl_sync(SYC_ALL_LANES, own.decode, lane), __shfl_sync(SYC_ALL_LANES, own.encode, lane)};
+}
+
+/* What the lanes of a warp have made in a chunk goes to a row, if there is one. */
+SYC_INLINE void syc_store_units(u8 *to, const u32 *chunk, u32 bytes)
+{
+    __syncwarp();
+    if (to != NULL)
+        syc_store_chunk(to, chunk, bytes);
+    __syncwarp();
+}
+
+/* NOLINT(readability-function-size): loads of what comes next are between the steps of this one */
 /* Rows for each warp, one after the other; numbers of the next are loaded where those of one are packed, and
    the one after it goes to the second cache. Each lane looks up where one of 32 rows goes. */
 template <sy_type T, syc_block_format F>
@@ -367,9 +379,8 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_BLOCKS_OF(T))
     const u32 lane = threadIdx.x % 32, units = (u32)c.n_groups * (FP4 ? 1 : 2);
     const int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32);
     const u32 offset = FP4 ? syc_fp4_offset(c, heads, lane) : 0;
-    u32 *const chunk = (u32 *)chunks[FP4 ? 0 : threadIdx.x / 32], *const own_words =
-                                                                      chunk + lane / 4 * (4 * WORDS + 1) +
-                                                                      lane % 4 * WORDS + (lane & 2) / 2;
+    u32 *const chunk = (u32 *)chunks[FP4 ? 0 : threadIdx.x / 32];
+    u32 *const own_words = chunk + lane / 4 * (4 * WORDS + 1) + lane % 4 * WORDS + (lane & 2) / 2;
     int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     syc_packed_row own;
     syi_fp4_scale own_scale = {};
@@ -398,14 +409,10 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_BLOCKS_OF(T))
         if (turn == 0 && i >= 32 * warps)
             look_up();
         load_early(i + 2 * warps);
-        u8 *const row = syc_pointer_of_lane(own.codes, turn), *const record =
-                                                                  FP4 ? syc_pointer_of_lane(own.scales, turn)
-                                                                      : NULL;
+        u8 *const row = syc_pointer_of_lane(own.codes, turn);
+        u8 *const record = FP4 ? syc_pointer_of_lane(own.scales, turn) : NULL;
         const u8 *const dense = rows.dense(i);
-        syi_fp4_scale scale = {};
-        if (FP4)
-            scale = {__shfl_sync(SYC_ALL_LANES, own_scale.decode, turn),
-                     __shfl_sync(SYC_ALL_LANES, own_scale.encode, turn)};
+        const syi_fp4_scale scale = FP4 ? syc_scale_of_lane(own_scale, turn) : own_scale;
         bool good = true;
 #pragma unroll 1
         for (u32 begin = 0; begin < units; begin += CHUNK_UNITS) {
@@ -414,10 +421,9 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_BLOCKS_OF(T))
             syc_block_scale made = {};
             /* of nvfp4 */
             const u32 most[] = {syc_largest_word<T>(held.at[0]), syc_largest_word<T>(held.at[1])};
-            if constexpr (FP4)
-                good = !__any_sync(SYC_ALL_LANES, max(most[0], most[1]) >= SYC_OWN_INFINITY(T)) && good;
-            else
-                good = !__any_sync(SYC_ALL_LANES, !syc_make_block_scale(held, &made)) && good;
+            const bool odd =
+                FP4 ? max(most[0], most[1]) >= SYC_OWN_INFINITY(T) : !syc_make_block_scale(held, &made);
+            good = !__any_sync(SYC_ALL_LANES, odd) && good;
 #pragma unroll
             for (int u = 0; u < SYC_PACK_AHEAD; u++) {
                 if constexpr (FP4) {
@@ -434,13 +440,9 @@ static __global__ void __launch_bounds__(SYC_UNIT_THREADS, SYC_BLOCKS_OF(T))
                 if (next != NULL)
                     held.load(u, next, last ? 0 : begin + CHUNK_UNITS, units);
             }
-            if constexpr (!FP4) {
-                __syncwarp();
-                if (good && row != NULL)
-                    syc_store_chunk(row + (int64_t)(begin / 2) * BYTES, chunk,
-                                    min(units - begin, (u32)CHUNK_UNITS) / 2 * BYTES);
-                __syncwarp();
-            }
+            if constexpr (!FP4)
+                syc_store_units(good && row != NULL ? row + (int64_t)(begin / 2) * BYTES : NULL, chunk,
+                                min(units - begin, (u32)CHUNK_UNITS) / 2 * BYTES);
         }
         if (!good && row != NULL)
             syc_pack_any_row(c, {row, record}, dense, i);
@@ -530,6 +532,7 @@ template <sy_type T, syc_block_format F> struct syc_block_unit {
 
 enum { SYC_UNPACK_BLOCKS = 4 }; /* of a multiprocessor at a time */
 
+/* NOLINT(readability-function-size): loads of what comes next are between the steps of this one */
 /* Rows for each warp, as syc_pack_blocks. The next loads are all before the first store: a unit whose loads
    were waited for after others had begun would wait for these too. */
 template <sy_type T, syc_block_format F>

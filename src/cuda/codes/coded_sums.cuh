@@ -36,14 +36,12 @@ struct syc_coded_place {
     float weight;
 };
 
-static __device__ __forceinline__ syc_coded_place syc_coded_place_of(const syi_row_codes_plan &p,
-                                                                     const syc_coded_row &row)
+SYC_INLINE syc_coded_place syc_coded_place_of(const syi_row_codes_plan &p, const syc_coded_row &row)
 {
     return {row.row < 0 ? NULL : syc_row(p.codes, row.row), row.row < 0 ? NULL : syc_row(p.scales, row.row),
             row.weight};
 }
-static __device__ __forceinline__ syc_coded_place syc_coded_place_of(const syi_row_codes_plan &,
-                                                                     const syc_coded_place &row)
+SYC_INLINE syc_coded_place syc_coded_place_of(const syi_row_codes_plan &, const syc_coded_place &row)
 {
     return row;
 }
@@ -52,7 +50,7 @@ static __device__ __forceinline__ syc_coded_place syc_coded_place_of(const syi_r
 
 /* 4 or 16 bytes, aligned to as many, for the thread that copies them; copies make groups, which end in
    order. */
-template <typename V> static __device__ __forceinline__ void syc_copy(V *to, const void *from)
+template <typename V> SYC_INLINE void syc_copy(V *to, const void *from)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     *to = *(const V *)from;
@@ -68,7 +66,7 @@ template <typename V> static __device__ __forceinline__ void syc_copy(V *to, con
 #endif
 }
 
-static __device__ __forceinline__ void syc_end_copies()
+SYC_INLINE void syc_end_copies()
 {
 #ifndef SWITCHYARD_CUDA_EMULATED
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -76,7 +74,7 @@ static __device__ __forceinline__ void syc_end_copies()
 }
 
 /* All groups but the last N have ended. */
-template <int N> static __device__ __forceinline__ void syc_wait_copies()
+template <int N> SYC_INLINE void syc_wait_copies()
 {
 #ifndef SWITCHYARD_CUDA_EMULATED
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
@@ -86,8 +84,7 @@ template <int N> static __device__ __forceinline__ void syc_wait_copies()
 /* ---- Sums ---- */
 
 /* Sixteen codes of any kind, exactly; a NaN has any payload. */
-static __device__ __forceinline__ void syc_widen_codes(syi_code code, const uint4 &codes,
-                                                       float (&x)[SYC_PACK_UNIT])
+SYC_INLINE void syc_widen_codes(syi_code code, const uint4 &codes, float (&x)[SYC_PACK_UNIT])
 {
     const u32 q[4] = {codes.x, codes.y, codes.z, codes.w};
     if (code == SYI_CODE_I8) {
@@ -124,7 +121,7 @@ static __device__ __forceinline__ void syc_widen_codes(syi_code code, const uint
 
 /* Whether e8m0 scales are copied four together, which are of one row; rows of all plans are aligned to 4
    bytes then. */
-static __device__ __forceinline__ bool syc_has_words(const syi_row_codes_plan &p)
+SYC_INLINE bool syc_has_words(const syi_row_codes_plan &p)
 {
     return p.scale_bytes % 4 == 0;
 }
@@ -141,8 +138,8 @@ struct syc_coded_ring {
 template <sy_type T, bool WIDE> struct syc_coded_numbers {
     enum { N = WIDE ? SYC_PACK_UNIT : 1 };
 
-    static __device__ __forceinline__ void copy(const syi_row_codes_plan &p, const syc_coded_place &row,
-                                                int64_t at, int64_t group, syc_coded_ring *ring, int i)
+    SYC_INLINE void copy(const syi_row_codes_plan &p, const syc_coded_place &row, int64_t at, int64_t group,
+                         syc_coded_ring *ring, int i)
     {
         syc_copy(&ring->codes[i][threadIdx.x], row.codes + at);
         if (p.e8m0 && !syc_has_words(p))
@@ -150,15 +147,14 @@ template <sy_type T, bool WIDE> struct syc_coded_numbers {
         else
             syc_copy(&ring->scale[i][threadIdx.x], row.scales + (p.e8m0 ? group & ~(int64_t)3 : 4 * group));
     }
-    static __device__ __forceinline__ void add(float by, float weight, const float (&x)[N], float (&sum)[N])
+    SYC_INLINE void add(float by, float weight, const float (&x)[N], float (&sum)[N])
     {
 #pragma unroll
         for (int j = 0; j < N; j++)
             sum[j] = __fadd_rn(sum[j], __fmul_rn(weight, __fmul_rn(by, x[j])));
     }
-    static __device__ __forceinline__ void add_copied(const syi_row_codes_plan &p, int64_t group,
-                                                      const syc_coded_ring *ring, int i, float weight,
-                                                      float (&sum)[N])
+    SYC_INLINE void add_copied(const syi_row_codes_plan &p, int64_t group, const syc_coded_ring *ring, int i,
+                               float weight, float (&sum)[N])
     {
         const u32 scale = ring->scale[i][threadIdx.x];
         add_codes(p.code,
@@ -166,20 +162,19 @@ template <sy_type T, bool WIDE> struct syc_coded_numbers {
                          : __uint_as_float(scale),
                   weight, ring->codes[i][threadIdx.x], sum);
     }
-    static __device__ __forceinline__ void add_codes(syi_code code, float by, float weight,
-                                                     const uint4 &codes, float (&sum)[N])
+    SYC_INLINE void add_codes(syi_code code, float by, float weight, const uint4 &codes, float (&sum)[N])
     {
         float x[N];
         syc_widen_codes(code, codes, x);
         add(by, weight, x, sum);
     }
-    static __device__ __forceinline__ void add_row(const syi_row_codes_plan &p, const syc_coded_place &row,
-                                                   int64_t at, int64_t group, float (&sum)[N])
+    SYC_INLINE void add_row(const syi_row_codes_plan &p, const syc_coded_place &row, int64_t at,
+                            int64_t group, float (&sum)[N])
     {
         const float x[1] = {syi_code_to_f32(p.code, row.codes[at])};
         add(syi_row_load_scale(&p, row.scales, group), row.weight, x, sum);
     }
-    static __device__ __forceinline__ void store(u8 *to, int64_t at, const float (&sum)[N])
+    SYC_INLINE void store(u8 *to, int64_t at, const float (&sum)[N])
     {
         if constexpr (WIDE) {
             float half[2][SYC_UNIT];
@@ -198,11 +193,12 @@ struct syc_coded_entry {
     u8 *to;
 };
 
+/* NOLINT(readability-function-size): loads of what comes next are between the steps of this one */
 /* The sums of a block. n_parts: of a sum, each of a number for each thread, and of the blocks, which are a
    multiple. */
 template <sy_type T, bool WIDE, class Sums>
-static __device__ __forceinline__ void syc_sum_coded_parts(const syi_row_codes_plan &p, const Sums &sums,
-                                                           int64_t n_items, u32 n_parts)
+SYC_INLINE void syc_sum_coded_parts(const syi_row_codes_plan &p, const Sums &sums, int64_t n_items,
+                                    u32 n_parts)
 {
     typedef syc_coded_numbers<T, WIDE> Numbers;
     enum { ITEMS = SYC_CODED_SUM_ITEMS, AHEAD = SYC_CODED_SUM_AHEAD };

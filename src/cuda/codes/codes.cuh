@@ -14,7 +14,7 @@
 enum { SYC_UNIT = 8, SYC_PACK_UNIT = 16 };
 
 /* Two numbers that are not NaN, rounded; the first in the lower half. */
-template <sy_type T> static __device__ __forceinline__ u32 syc_two(float low, float high)
+template <sy_type T> SYC_INLINE u32 syc_two(float low, float high)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     return T == SY_TYPE_F16 ? syc_to_f16(low) | (u32)syc_to_f16(high) << 16
@@ -34,7 +34,7 @@ template <sy_type T> struct syc_eight {
     enum { VECTORS = T == SY_TYPE_F32 ? 2 : 1 };
     uint4 v[VECTORS];
 
-    static __device__ __forceinline__ syc_eight load(const u8 *dense, u32 unit)
+    SYC_INLINE syc_eight load(const u8 *dense, u32 unit)
     {
         syc_eight e;
 #pragma unroll
@@ -42,7 +42,7 @@ template <sy_type T> struct syc_eight {
             e.v[i] = __ldcs((const uint4 *)dense + unit * VECTORS + i);
         return e;
     }
-    static __device__ __forceinline__ syc_eight zero()
+    SYC_INLINE syc_eight zero()
     {
         return syc_zero<syc_eight>();
     }
@@ -63,7 +63,7 @@ template <sy_type T> struct syc_eight {
                                       : syc_from_bf16((u16)bits[j]);
     }
     /* Any numbers; NaN becomes the canonical one. */
-    static __device__ __forceinline__ syc_eight narrow(const float (&x)[SYC_UNIT])
+    SYC_INLINE syc_eight narrow(const float (&x)[SYC_UNIT])
     {
         syc_eight e;
         float part[syc_numbers<T, true>::N];
@@ -75,7 +75,7 @@ template <sy_type T> struct syc_eight {
         return e;
     }
     /* None is NaN. */
-    static __device__ __forceinline__ syc_eight narrow_numbers(const float (&x)[SYC_UNIT])
+    SYC_INLINE syc_eight narrow_numbers(const float (&x)[SYC_UNIT])
     {
         syc_eight e;
         u32 words[VECTORS * 4];
@@ -91,13 +91,13 @@ template <sy_type T> struct syc_eight {
 /* ---- Unpacking ---- */
 
 /* What codes of this type count from differs by this from what an f32 counts from. */
-static __device__ __forceinline__ float syc_code_unit(syi_code code)
+SYC_INLINE float syc_code_unit(syi_code code)
 {
     return code == SYI_CODE_I8 ? 1.0f : code == SYI_CODE_E4M3 ? 0x1p120f : 0x1p112f;
 }
 
 /* Four codes that are finite: as syi_code_to_f32, divided by syc_code_unit. */
-static __device__ __forceinline__ void syc_four_codes(syi_code code, u32 q, float *x)
+SYC_INLINE void syc_four_codes(syi_code code, u32 q, float *x)
 {
     if (code == SYI_CODE_I8) { /* 2^23 + 128 + code has the code, its sign bit inverted, as its last byte */
         q ^= 0x80808080u;
@@ -124,8 +124,7 @@ template <sy_type T> SYC_COLD syc_eight<T> syc_unpack_any(syi_code code, uint2 q
 }
 
 /* The same; usually codes and scale are finite, and no product is NaN. */
-template <sy_type T>
-static __device__ __forceinline__ syc_eight<T> syc_unpack_unit(syi_code code, uint2 q, float w)
+template <sy_type T> SYC_INLINE syc_eight<T> syc_unpack_unit(syi_code code, uint2 q, float w)
 {
     /* carries into the signs */
     const u32 above = code == SYI_CODE_I8 ? 0u : code == SYI_CODE_E4M3 ? 0x01010101u : 0x04040404u;
@@ -151,7 +150,7 @@ static __device__ __forceinline__ syc_eight<T> syc_unpack_unit(syi_code code, ui
  * significands of x and 2^23 of w were compared. Zeros keep their signs. Where the remainder could underflow,
  * x is below 2^-70, and any small number is right: its code is zero.
  */
-template <sy_type T> static __device__ __forceinline__ float syc_quotient_of(float x, float w, float r)
+template <sy_type T> SYC_INLINE float syc_quotient_of(float x, float w, float r)
 {
     float q = __fmul_rn(x, r);
     if (T != SY_TYPE_BF16)
@@ -160,7 +159,7 @@ template <sy_type T> static __device__ __forceinline__ float syc_quotient_of(flo
 }
 
 /* The larger of a magnitude and that of b; NaN where one is. */
-static __device__ __forceinline__ float syc_larger(float a, float b)
+SYC_INLINE float syc_larger(float a, float b)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     b = fabsf(b);
@@ -174,7 +173,7 @@ static __device__ __forceinline__ float syc_larger(float a, float b)
 }
 
 /* Two codes of numbers that are not NaN; the first in the lower byte. */
-static __device__ __forceinline__ u32 syc_two_codes(syi_code code, float low, float high)
+SYC_INLINE u32 syc_two_codes(syi_code code, float low, float high)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
     u16 codes;
@@ -189,8 +188,7 @@ static __device__ __forceinline__ u32 syc_two_codes(syi_code code, float low, fl
 }
 
 /* Four numbers divided by a scale that was made for them, all finite; r is 1 / w, rounded. */
-template <sy_type T, syi_code C>
-static __device__ __forceinline__ u32 syc_pack_four(const float *x, float w, float r)
+template <sy_type T, syi_code C> SYC_INLINE u32 syc_pack_four(const float *x, float w, float r)
 {
     float q[4];
 #pragma unroll
@@ -213,7 +211,7 @@ static __device__ __forceinline__ u32 syc_pack_four(const float *x, float w, flo
  * a factor of 64. In the middle are half of the largest magnitude, for which syc_near_reciprocal makes r,
  * and, where the largest is 127 times a power of two, quotients that are exact, as r is.
  */
-static __device__ __forceinline__ u32 syc_pack_near(const float *x, float r)
+SYC_INLINE u32 syc_pack_near(const float *x, float r)
 {
     u32 b[4];
 #pragma unroll
@@ -224,7 +222,7 @@ static __device__ __forceinline__ u32 syc_pack_near(const float *x, float r)
 
 /* 1 / w, or the number next to it with which half of the largest magnitude becomes the integer that its
    quotient has. */
-static __device__ __forceinline__ float syc_near_reciprocal(float largest, float w, float r)
+SYC_INLINE float syc_near_reciprocal(float largest, float w, float r)
 {
     const float half = __fmul_rn(largest, 0.5f);
     const u32 right = __float_as_uint(__fadd_rn(syc_quotient_of<SY_TYPE_F32>(half, w, r), 0x1.8p23f));
@@ -232,7 +230,7 @@ static __device__ __forceinline__ float syc_near_reciprocal(float largest, float
 }
 
 /* Of lanes with one scale, a power of two. */
-static __device__ __forceinline__ u32 syc_most_of_span(u32 most, u32 span)
+SYC_INLINE u32 syc_most_of_span(u32 most, u32 span)
 {
 #pragma unroll
     for (u32 d = 1; d < 32; d *= 2)
@@ -245,7 +243,7 @@ static __device__ __forceinline__ u32 syc_most_of_span(u32 most, u32 span)
 template <sy_type T> struct syc_sixteen {
     syc_eight<T> half[2];
 
-    static __device__ __forceinline__ syc_sixteen load(const u8 *dense, u32 unit)
+    SYC_INLINE syc_sixteen load(const u8 *dense, u32 unit)
     {
         return {{syc_eight<T>::load(dense, 2 * unit), syc_eight<T>::load(dense, 2 * unit + 1)}};
     }

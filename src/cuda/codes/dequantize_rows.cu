@@ -10,7 +10,7 @@
 
 enum { THREADS = 256 };
 
-static __device__ __forceinline__ float scale_at(const syi_row_codes_plan &p, int64_t row, int64_t g)
+SYC_INLINE float scale_at(const syi_row_codes_plan &p, int64_t row, int64_t g)
 {
     const u8 *const at = p.scales.data + syi_scale_offset(&p, row, g);
     return p.e8m0 ? syi_e8m0_to_f32(*at) : __uint_as_float(syc_load_here<u32>(at));
@@ -75,12 +75,11 @@ template <sy_type T> static void launch(syc_call *call, const syi_row_codes_plan
                       numbers < INT32_MAX;
     const int64_t per_row = wide ? numbers / SYC_UNIT : numbers, n = p->n_rows * per_row,
                   each = wide ? 4 * (int64_t)THREADS : (int64_t)THREADS;
-    const int64_t wanted = (n + each - 1) / each, most = 16 * (int64_t)call->device->processors,
-                  blocks = wanted < most ? wanted : most;
-    if (wide)
+    const int64_t blocks = syc_grid(call, syc_ceil(n, each), grid_policy::CODES);
+    if (syc_takes(call, "units", wide ? NULL : "groups are no multiple of 8, or rows are not aligned"))
         syc_launch(&call->queue, dequantize_units<T>, SYC_AFTER, blocks, THREADS, 0, *p,
                    syc_split_by(per_row, n), syc_split_by((int64_t)p->group / SYC_UNIT, per_row), call->gate);
-    else
+    else if (syc_takes(call, "numbers"))
         syc_launch(&call->queue, dequantize_any<T>, SYC_AFTER, blocks, THREADS, 0, *p, call->gate);
 }
 

@@ -8,7 +8,7 @@
 #include "cuda/codes/kv_codes.cuh"
 #include "cuda/prim/load.cuh"
 
-static __device__ __forceinline__ sy_type syc_dense_type(const syi_kv_codec &c)
+SYC_INLINE sy_type syc_dense_type(const syi_kv_codec &c)
 {
     return c.dense == SYI_FLOAT_F32 ? SY_TYPE_F32 : c.dense == SYI_FLOAT_F16 ? SY_TYPE_F16 : SY_TYPE_BF16;
 }

@@ -67,15 +67,13 @@ static inline bool syc_units_of(syc_units *units, const syi_kv_plane &p, int uni
 }
 
 /* Where the codes of unit v are in a row. */
-template <int UNIT>
-static __device__ __forceinline__ int64_t syc_unit_offset(const syi_kv_codec &c, const syc_units &units,
-                                                          u32 v)
+template <int UNIT> SYC_INLINE int64_t syc_unit_offset(const syi_kv_codec &c, const syc_units &units, u32 v)
 {
     const u32 head = syc_divide(v, units.head);
     return (int64_t)c.q_off + head * c.head_stride + (v - head * units.head.d) * UNIT;
 }
 
-static __device__ __forceinline__ u32 syc_unit_scale(const syi_kv_codec &c, const u8 *record, u32 at)
+SYC_INLINE u32 syc_unit_scale(const syi_kv_codec &c, const u8 *record, u32 at)
 {
     const u8 *const scales = record + c.scale_off;
     return c.e8m0 ? scales[at] : ((const u32 *)scales)[at];
@@ -84,7 +82,7 @@ static __device__ __forceinline__ u32 syc_unit_scale(const syi_kv_codec &c, cons
 /* ---- Unpacking ---- */
 
 /* Numbers of the rope part, of bf16. */
-template <sy_type T> static __device__ __forceinline__ syc_eight<T> syc_unpack_rope(const uint4 &q)
+template <sy_type T> SYC_INLINE syc_eight<T> syc_unpack_rope(const uint4 &q)
 {
     syc_eight<SY_TYPE_BF16> from = {{q}};
     if constexpr (T == SY_TYPE_BF16)
@@ -170,7 +168,7 @@ SYC_COLD u32 syc_pack_any_four(syi_code code, float a, float b, float c, float d
 }
 
 /* The largest magnitude that is not NaN. */
-static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_PACK_UNIT])
+SYC_INLINE u32 syc_most(const float (&x)[SYC_PACK_UNIT])
 {
     u32 most = 0;
 #pragma unroll
@@ -182,8 +180,7 @@ static __device__ __forceinline__ u32 syc_most(const float (&x)[SYC_PACK_UNIT])
 /* Scales of more units than lanes, or of a number of them that is no power of two; the 32 lanes of a warp
    call it. */
 template <sy_type T>
-static __device__ __forceinline__ void syc_make_scales(const syi_kv_codec &c, const syc_units &units,
-                                                       u8 *record, const u8 *dense)
+SYC_INLINE void syc_make_scales(const syi_kv_codec &c, const syc_units &units, u8 *record, const u8 *dense)
 {
     const u32 lane = threadIdx.x % 32;
 #pragma unroll 1
@@ -203,7 +200,7 @@ static __device__ __forceinline__ void syc_make_scales(const syi_kv_codec &c, co
 }
 
 /* `wide`: `to` is aligned to 16 bytes, else to 8. */
-static __device__ __forceinline__ void syc_store_codes(u8 *to, bool wide, const u32 (&q)[4])
+SYC_INLINE void syc_store_codes(u8 *to, bool wide, const u32 (&q)[4])
 {
     if (wide) {
         __stcs((uint4 *)to, make_uint4(q[0], q[1], q[2], q[3]));
@@ -215,8 +212,8 @@ static __device__ __forceinline__ void syc_store_codes(u8 *to, bool wide, const 
 
 /* Unit v of a row, whose codes go to `to`; the 32 lanes of a warp call it. */
 template <sy_type T, syi_code C>
-static __device__ __forceinline__ void syc_pack_unit(const syi_kv_codec &c, const syc_units &units, u8 *to,
-                                                     u8 *record, u32 v, const float (&x)[SYC_PACK_UNIT])
+SYC_INLINE void syc_pack_unit(const syi_kv_codec &c, const syc_units &units, u8 *to, u8 *record, u32 v,
+                              const float (&x)[SYC_PACK_UNIT])
 {
     const u32 infinity = 0x7f800000u;
     syi_kv_codec known = {}; /* what scales depend on */
@@ -266,7 +263,7 @@ static __device__ __forceinline__ void syc_pack_unit(const syi_kv_codec &c, cons
 
 /* ---- Packing: rows one after the other ---- */
 
-template <sy_type T> static __device__ __forceinline__ void syc_store_rope(u8 *to, const syc_eight<T> &rope)
+template <sy_type T> SYC_INLINE void syc_store_rope(u8 *to, const syc_eight<T> &rope)
 {
     float x[SYC_UNIT];
     rope.widen(x);
@@ -277,7 +274,7 @@ template <sy_type T> static __device__ __forceinline__ void syc_store_rope(u8 *t
 }
 
 /* Clears what has no codes, scales or rope numbers, and more; the 32 lanes of a warp call it. */
-static __device__ __forceinline__ void syc_clear_packed(const syi_kv_codec &c, u8 *row, u8 *record)
+SYC_INLINE void syc_clear_packed(const syi_kv_codec &c, u8 *row, u8 *record)
 {
 #pragma unroll 1
     for (int64_t k = threadIdx.x % 32; k < (int64_t)c.clear_row; k += 32)
@@ -379,7 +376,7 @@ static inline bool syc_packs_fours(const syc_units &units)
 }
 
 /* Of four rows, each lane has its own largest; lane l gets that of row l % 4 of all lanes with its scale. */
-static __device__ __forceinline__ u32 syc_largest_of_rows(const u32 (&most)[SYC_PACK_ROWS], u32 span)
+SYC_INLINE u32 syc_largest_of_rows(const u32 (&most)[SYC_PACK_ROWS], u32 span)
 {
     const u32 lane = threadIdx.x % 32;
     const bool odd = (lane & 1) != 0, high = (lane & 2) != 0;
@@ -404,6 +401,19 @@ SYC_COLD void syc_pack_row(const syi_kv_codec &c, const syc_units &units, u8 *ro
     syc_pack_unit<T, C>(c, units, row + syc_unit_offset<SYC_PACK_UNIT>(c, units, lane), record, lane, x);
 }
 
+/* What a row has beside codes and scales, of the rows whose addresses the lanes have. */
+SYC_INLINE void syc_clear_fours(const syi_kv_codec &c, u8 *own, u8 *record)
+{
+#pragma unroll 1
+    for (int r = 0; r < SYC_PACK_ROWS; r++) {
+        u8 *const row = syc_pointer_of_lane(own, r), *const scales = syc_pointer_of_lane(record, r);
+        if (row != NULL)
+            syc_clear_packed(c, row, scales);
+    }
+}
+
+/* NOLINT(readability-function-size): the scales of four rows, one for each lane, are made between their loads
+   and stores */
 template <sy_type T, syi_code C>
 static __global__ void __launch_bounds__(SYC_FOUR_THREADS, SYC_FOUR_BLOCKS)
     syc_pack_fours(const __grid_constant__ syc_packed_rows rows, const __grid_constant__ syc_units units,
@@ -433,12 +443,7 @@ static __global__ void __launch_bounds__(SYC_FOUR_THREADS, SYC_FOUR_BLOCKS)
     const syc_packed_row own_row = rows.packed(mine);
     u8 *const own = own_row.codes, *const record = own_row.scales;
     if (c.clear_row > 0 || c.clear_scale > 0)
-#pragma unroll 1
-        for (int r = 0; r < ROWS; r++) {
-            u8 *const row = syc_pointer_of_lane(own, r), *const scales = syc_pointer_of_lane(record, r);
-            if (row != NULL)
-                syc_clear_packed(c, row, scales);
-        }
+        syc_clear_fours(c, own, record);
     u8 *const rope_to = syc_pointer_of_lane(own, (int)(rope_row % ROWS));
     if (rope_row < ROWS && rope_to != NULL)
         syc_store_rope(rope_to + c.rope_off + 16 * (lane - rope_row * units.rope), rope);
@@ -538,11 +543,19 @@ static void launch_units(syc_call *call, const syc_packed_rows &rows, const syc_
 template <bool TO_CACHE, sy_type T> static void launch(syc_call *call, const syc_packed_rows &rows)
 {
     syc_units units;
-    if (syc_are_blocks(rows.plane))
+    const syi_kv_codec &c = rows.plane.codec;
+    if (syc_takes(call, "kv_blocks",
+                  syc_are_blocks(rows.plane) ? NULL
+                  : c.fp4 || c.inlined       ? "rows are not aligned"
+                                             : "the format has no blocks"))
         syc_code_blocks<TO_CACHE, T>(call, rows);
-    else if (syc_units_of(&units, rows.plane, TO_CACHE ? SYC_PACK_UNIT : SYC_UNIT))
+    else if (syc_takes(call, "kv_units",
+                       c.fp4 || c.inlined ? "the format has blocks"
+                       : syc_units_of(&units, rows.plane, TO_CACHE ? SYC_PACK_UNIT : SYC_UNIT)
+                           ? NULL
+                           : "rows are not aligned, or have odd groups"))
         launch_units<TO_CACHE, T>(call, rows, units);
-    else
+    else if (syc_takes(call, "kv_numbers"))
         syc_launch(&call->queue, syc_code_rows<TO_CACHE>, syc_start_of(rows), syc_ceil(rows.n, SYC_CODE_ROWS),
                    32 * SYC_CODE_ROWS, 0, rows, call->gate);
 }

@@ -9,8 +9,8 @@
 #include "cuda/prim/load.cuh"
 
 /* Where slot s of a plane is in the cache. */
-static __device__ __forceinline__ u8 *syc_kv_cached(const syi_kv_pool &pool, u8 *base, int64_t block_stride,
-                                                    int64_t row_stride, int64_t slot)
+SYC_INLINE u8 *syc_kv_cached(const syi_kv_pool &pool, u8 *base, int64_t block_stride, int64_t row_stride,
+                             int64_t slot)
 {
     const int64_t block = syi_kv_block(&pool, slot);
     return base + block * block_stride + (slot - block * pool.block_size) * row_stride;

@@ -54,8 +54,7 @@ static __global__ void __launch_bounds__(THREADS, T == SY_TYPE_F32 ? 3 : 4)
 /* ---- A block per group ---- */
 
 template <sy_type T, syi_code C>
-static __device__ __forceinline__ void store_eight(const syc_eight<T> &held, const syc_factor &f, bool finite,
-                                                   u8 *codes, int64_t j)
+SYC_INLINE void store_eight(const syc_eight<T> &held, const syc_factor &f, bool finite, u8 *codes, int64_t j)
 {
     float x[SYC_UNIT];
     held.widen(x);
@@ -63,8 +62,7 @@ static __device__ __forceinline__ void store_eight(const syc_eight<T> &held, con
            make_uint2(syc_code_four<T, C>(f, finite, x), syc_code_four<T, C>(f, finite, x + 4)));
 }
 
-template <sy_type T>
-static __device__ __forceinline__ syc_eight<T> load_eight(const u8 *from, int64_t j, int64_t units)
+template <sy_type T> SYC_INLINE syc_eight<T> load_eight(const u8 *from, int64_t j, int64_t units)
 {
     return from != NULL && j < units ? syc_eight<T>::load(from, (u32)j) : syc_eight<T>::zero();
 }
@@ -137,18 +135,22 @@ struct quantize {
     const syi_row_codes_plan *p;
     template <sy_type T, syi_code C> void run() const
     {
-        const int64_t most = 8 * (int64_t)call->device->processors, n_groups = p->n_rows * p->n_groups;
+        const int64_t n_groups = p->n_rows * p->n_groups;
         const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride,
                   codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
-        if (p->group % SYC_UNIT != 0 || p->group == 0 || dense % 16 != 0 || codes % SYC_UNIT != 0 ||
-            p->group / SYC_UNIT > INT32_MAX) {
+        const bool odd = p->group % SYC_UNIT != 0 || p->group == 0 || dense % 16 != 0 ||
+                         codes % SYC_UNIT != 0 || p->group / SYC_UNIT > INT32_MAX;
+        const char *const why_not = syc_codes_why_not(p, dense | codes);
+        if (syc_takes(call, "code_lanes", why_not)) {
+            const int64_t per_row = p->n_groups * (int64_t)(p->group / SYC_PACK_UNIT);
+            syc_launch(&call->queue, quantize_units<T, C>, SYC_AFTER,
+                       syc_grid(call, syc_ceil(p->n_rows * per_row, THREADS), grid_policy::INDEX), THREADS, 0,
+                       *p, syc_split_by(per_row, p->n_rows * per_row), syc_code_shift(p), call->gate);
+        } else if (odd && syc_takes(call, "any_alignment")) {
             syc_code_by_blocks<T, false>(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
-        } else if (syc_codes_by_lanes(p, dense | codes)) {
-            const int64_t per_row = p->n_groups * (int64_t)(p->group / SYC_PACK_UNIT),
-                          wanted = syc_ceil(p->n_rows * per_row, THREADS);
-            syc_launch(&call->queue, quantize_units<T, C>, SYC_AFTER, wanted < most ? wanted : most, THREADS,
-                       0, *p, syc_split_by(per_row, p->n_rows * per_row), syc_code_shift(p), call->gate);
-        } else if (p->layout != SY_SCALE_ROW) {
+        } else if (!syc_takes(call, "held_groups",
+                              p->layout != SY_SCALE_ROW ? "scales have a layout" : NULL)) {
+            syc_takes(call, "code_blocks");
             syc_code_by_blocks<T, true>(call, p, syc_same_rows{p->dense, p->n_rows}, p->n_rows, p->n_rows);
         } else {
             const int64_t warps = syc_ceil((int64_t)p->group / SYC_UNIT, 32 * HELD),

@@ -30,8 +30,7 @@ struct syc_factor {
     bool divides, usual;
 };
 
-template <syi_code C>
-static __device__ __forceinline__ syc_factor syc_factor_of(const syi_row_codes_plan &p, u32 most)
+template <syi_code C> SYC_INLINE syc_factor syc_factor_of(const syi_row_codes_plan &p, u32 most)
 {
     syi_row_codes_plan known = p;
     known.code = C;
@@ -56,7 +55,7 @@ SYC_COLD u32 syc_any_four(syi_code code, bool divides, float by, float a, float 
 /* finite: the numbers are; then products are not NaN, and quotients are found by the reciprocal where it is
    usual. */
 template <sy_type T, syi_code C>
-static __device__ __forceinline__ u32 syc_code_four(const syc_factor &f, bool finite, const float *x)
+SYC_INLINE u32 syc_code_four(const syc_factor &f, bool finite, const float *x)
 {
     if (!finite || !f.usual)
         return syc_any_four(C, f.divides, f.by, x[0], x[1], x[2], x[3]);
@@ -78,7 +77,7 @@ static __device__ __forceinline__ u32 syc_code_four(const syc_factor &f, bool fi
 }
 
 /* The bits of the largest magnitude, of infinity or NaN where there is one. */
-template <int N> static __device__ __forceinline__ u32 syc_largest_of(const float (&x)[N])
+template <int N> SYC_INLINE u32 syc_largest_of(const float (&x)[N])
 {
     float larger = fabsf(x[0]);
 #pragma unroll
@@ -88,7 +87,7 @@ template <int N> static __device__ __forceinline__ u32 syc_largest_of(const floa
 }
 
 /* Of the magnitudes that are numbers; `largest` is syc_largest_of. */
-template <int N> static __device__ __forceinline__ u32 syc_largest_number(const float (&x)[N], u32 largest)
+template <int N> SYC_INLINE u32 syc_largest_number(const float (&x)[N], u32 largest)
 {
     if (largest <= 0x7f800000u)
         return largest;
@@ -99,8 +98,7 @@ template <int N> static __device__ __forceinline__ u32 syc_largest_number(const 
     return most;
 }
 
-static __device__ __forceinline__ void syc_store_scale(const syi_row_codes_plan &p, u8 *scales, int64_t g,
-                                                       u32 bits)
+SYC_INLINE void syc_store_scale(const syi_row_codes_plan &p, u8 *scales, int64_t g, u32 bits)
 {
     if (!p.e8m0 && ((uintptr_t)scales & 3) == 0)
         ((u32 *)scales)[g] = bits;
@@ -114,8 +112,7 @@ SYC_COLD void syc_store_scale_at(const syi_row_codes_plan *p, int64_t row, int64
     syc_store_scale(*p, p->scales.data + syi_scale_offset(p, row, g), 0, bits);
 }
 
-static __device__ __forceinline__ void syc_place_scale(const syi_row_codes_plan &p, int64_t row, int64_t g,
-                                                       u32 bits)
+SYC_INLINE void syc_place_scale(const syi_row_codes_plan &p, int64_t row, int64_t g, u32 bits)
 {
     if (p.layout == SY_SCALE_ROW)
         syc_store_scale(p, syc_out_row(p.scales, row), g, bits);
@@ -179,7 +176,7 @@ template <class Places> struct syc_fanned_rows {
 };
 
 /* x times its gate, rounded to the type of the rows. */
-template <sy_type T> static __device__ __forceinline__ float syc_gated(float x, float gate)
+template <sy_type T> SYC_INLINE float syc_gated(float x, float gate)
 {
     const float y = __fmul_rn(gate, x);
     return T == SY_TYPE_F32   ? y
@@ -188,7 +185,7 @@ template <sy_type T> static __device__ __forceinline__ float syc_gated(float x, 
 }
 
 /* The same for all numbers of a row; a NaN has any payload. */
-template <sy_type T, int N> static __device__ __forceinline__ void syc_gate_all(float (&x)[N], float gate)
+template <sy_type T, int N> SYC_INLINE void syc_gate_all(float (&x)[N], float gate)
 {
 #pragma unroll
     for (int j = 0; j < N; j += 2) {
@@ -204,23 +201,20 @@ template <sy_type T, int N> static __device__ __forceinline__ void syc_gate_all(
 }
 
 template <sy_type T, class Rows>
-static __device__ __forceinline__ void syc_coded_eight(const syc_coded_item &item, int64_t unit,
-                                                       float (&x)[SYC_UNIT])
+SYC_INLINE void syc_coded_eight(const syc_coded_item &item, int64_t unit, float (&x)[SYC_UNIT])
 {
     syc_eight<T>::load(item.from, (u32)unit).widen(x);
     if constexpr (Rows::SCALED != 0)
         syc_gate_all<T>(x, item.gate);
 }
 
-template <sy_type T, class Rows>
-static __device__ __forceinline__ float syc_coded_number(const syc_coded_item &item, int64_t i)
+template <sy_type T, class Rows> SYC_INLINE float syc_coded_number(const syc_coded_item &item, int64_t i)
 {
     const float x = syc_load_float(item.from + i * (T == SY_TYPE_F32 ? 4 : 2), T);
     return Rows::SCALED != 0 ? syc_gated<T>(x, item.gate) : x;
 }
 
-static __device__ __forceinline__ uint2 syc_encode_eight(const syi_row_codes_plan &p,
-                                                         const float (&x)[SYC_UNIT], float by)
+SYC_INLINE uint2 syc_encode_eight(const syi_row_codes_plan &p, const float (&x)[SYC_UNIT], float by)
 {
     u32 word[2] = {0, 0};
 #pragma unroll
@@ -231,8 +225,7 @@ static __device__ __forceinline__ uint2 syc_encode_eight(const syi_row_codes_pla
 
 /* Rows of the outputs that belong to nothing; by all blocks. */
 template <class Rows>
-static __device__ __forceinline__ void syc_clear_coded(const syi_row_codes_plan &p, const Rows &rows,
-                                                       int64_t n_to)
+SYC_INLINE void syc_clear_coded(const syi_row_codes_plan &p, const Rows &rows, int64_t n_to)
 {
     const int64_t hidden = (int64_t)p.group * p.n_groups;
 #pragma unroll 1
@@ -250,8 +243,8 @@ static __device__ __forceinline__ void syc_clear_coded(const syi_row_codes_plan 
 
 /* Of a lane; a group has 2^shift lanes, all of which are here. *bits: the scale. */
 template <sy_type T, syi_code C>
-static __device__ __forceinline__ uint4 syc_codes_of(const syi_row_codes_plan &p,
-                                                     const float (&x)[SYC_PACK_UNIT], int shift, u32 *bits)
+SYC_INLINE uint4 syc_codes_of(const syi_row_codes_plan &p, const float (&x)[SYC_PACK_UNIT], int shift,
+                              u32 *bits)
 {
     const u32 largest = syc_largest_of(x);
     const syc_factor f = syc_factor_of<C>(p, syc_most_of_span(syc_largest_number(x, largest), 1u << shift));
@@ -279,7 +272,7 @@ static inline syc_deal syc_deal_of(int64_t n_items, int64_t each)
     return {syc_split_by(each, n_items), columns, columns * each};
 }
 
-static __device__ __forceinline__ int64_t syc_dealt(const syc_deal &deal, int64_t i)
+SYC_INLINE int64_t syc_dealt(const syc_deal &deal, int64_t i)
 {
     if (i >= deal.n)
         return i;
@@ -292,14 +285,13 @@ struct syc_coded_target {
     u8 *codes, *scales;
 };
 
-static __device__ __forceinline__ syc_coded_target syc_coded_target_of(const syi_row_codes_plan &p,
-                                                                       int64_t row)
+SYC_INLINE syc_coded_target syc_coded_target_of(const syi_row_codes_plan &p, int64_t row)
 {
     return {row < 0 ? NULL : syc_out_row(p.codes, row), row < 0 ? NULL : syc_out_row(p.scales, row)};
 }
 
 /* The 32 bytes at an address, to the second cache. */
-static __device__ __forceinline__ void syc_prefetch(const void *from)
+SYC_INLINE void syc_prefetch(const void *from)
 {
 #ifndef SWITCHYARD_CUDA_EMULATED
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
@@ -308,6 +300,7 @@ static __device__ __forceinline__ void syc_prefetch(const void *from)
 #endif
 }
 
+/* NOLINT(readability-function-size): loads of what comes next are between the steps of this one */
 /* by_row: units of a row; a group has 2^shift of them. A batch of units has SYC_CODE_ITEMS rows at most.
    listed: and SYC_CODE_PLACES places. */
 template <sy_type T, syi_code C, class Rows>
@@ -453,8 +446,7 @@ static __global__ void __launch_bounds__(SYC_CODE_THREADS)
 /* One block at least, which clears rows without groups. */
 static int64_t syc_code_blocks(const syc_call *call, int64_t wanted)
 {
-    const int64_t most = 16 * (int64_t)call->device->processors;
-    return wanted < 1 ? 1 : wanted < most ? wanted : most;
+    return wanted < 1 ? 1 : syc_grid(call, wanted, grid_policy::CODES);
 }
 
 /* WIDE as for the kernel. */
@@ -466,13 +458,16 @@ static void syc_code_by_blocks(syc_call *call, const syi_row_codes_plan *p, cons
                syc_code_blocks(call, n * p->n_groups), SYC_CODE_THREADS, 0, *p, rows, n, n_to, call->gate);
 }
 
-/* Whether groups are of lanes with sixteen numbers each; rows are aligned to 16 bytes as the bits of all
+/* Groups of lanes with sixteen numbers each; rows are aligned to 16 bytes as the bits of all
    addresses and distances say. */
-static inline bool syc_codes_by_lanes(const syi_row_codes_plan *p, u64 alignment)
+static inline const char *syc_codes_why_not(const syi_row_codes_plan *p, u64 alignment)
 {
     const size_t lanes = p->group / SYC_PACK_UNIT;
-    return alignment % 16 == 0 && p->group % SYC_PACK_UNIT == 0 && lanes > 0 && lanes <= 32 &&
-           (lanes & (lanes - 1)) == 0 && p->n_groups > 0 && p->n_groups < 1 << 20;
+    return alignment % 16 != 0                        ? "rows are not aligned to 16 bytes"
+           : p->group % SYC_PACK_UNIT != 0            ? "groups are no multiple of 16 numbers"
+           : lanes > 32 || (lanes & (lanes - 1)) != 0 ? "groups are no power of two up to 512 numbers"
+           : lanes == 0 || p->n_groups == 0 || p->n_groups >= 1 << 20 ? "a row has no groups, or too many"
+                                                                      : NULL;
 }
 
 /* Log2 of them. */
@@ -514,10 +509,10 @@ template <class Rows> struct syc_launch_codes {
     {
         const u64 dense = (u64)(uintptr_t)p->dense.data | (u64)p->dense.stride,
                   codes = (u64)(uintptr_t)p->codes.data | (u64)p->codes.stride;
-        if (syc_codes_by_lanes(p, dense | codes))
+        if (syc_takes(call, "code_lanes", syc_codes_why_not(p, dense | codes)))
             by_units<T, C>();
-        else if (p->group % SYC_UNIT == 0 && p->group > 0 && dense % 16 == 0 && codes % SYC_UNIT == 0 &&
-                 p->group / SYC_UNIT < INT32_MAX)
+        else if (syc_takes(call, "code_blocks") && p->group % SYC_UNIT == 0 && p->group > 0 &&
+                 dense % 16 == 0 && codes % SYC_UNIT == 0 && p->group / SYC_UNIT < INT32_MAX)
             syc_code_by_blocks<T, true>(call, p, rows, n, n_to);
         else
             syc_code_by_blocks<T, false>(call, p, rows, n, n_to);

@@ -34,15 +34,15 @@ struct syc_leads {
 };
 
 /* A device of the mesh, and a row or place there. */
-static __device__ __forceinline__ u64 syc_spot(int device, int64_t row)
+SYC_INLINE u64 syc_spot(int device, int64_t row)
 {
     return (u64)device << 32 | (u64)row;
 }
-static __device__ __forceinline__ int syc_spot_device(u64 spot)
+SYC_INLINE int syc_spot_device(u64 spot)
 {
     return spot == ~0ull ? -1 : (int)(spot >> 32);
 }
-static __device__ __forceinline__ int64_t syc_spot_row(u64 spot)
+SYC_INLINE int64_t syc_spot_row(u64 spot)
 {
     return (int64_t)(spot & 0xffffffffu);
 }

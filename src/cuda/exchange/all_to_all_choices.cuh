@@ -35,7 +35,7 @@ SYC_COLD int64_t first_any_slot(const u8 *row, int64_t k, int64_t e, sy_type typ
 
 /* The expert of slot k of an aligned row; -1: none, out of range, or named before. Several slots are loaded
    at a time. No expert has the number that stands for none, of any type. */
-template <typename V> static __device__ __forceinline__ int live_choice(const V *row, int k, int n_experts)
+template <typename V> SYC_INLINE int live_choice(const V *row, int k, int n_experts)
 {
     enum { AHEAD = 4 };
     const V e = row[k];
@@ -489,9 +489,7 @@ SYC_COLD void explain_row(const tables &t, int64_t i, syi_found *f)
 
 /* Calls f(e, has, place) for the experts of a device in order, by a warp. `has` is false for lanes without
    one. */
-template <class F>
-static __device__ __forceinline__ void each_expert(const syc_team &m, const syc_hosted &hosted, int d,
-                                                   const F &f)
+template <class F> SYC_INLINE void each_expert(const syc_team &m, const syc_hosted &hosted, int d, const F &f)
 {
     int place = 0;
 #pragma unroll 1
@@ -503,16 +501,16 @@ static __device__ __forceinline__ void each_expert(const syc_team &m, const syc_
 }
 
 /* The order of faults: of an expert of a device; after them that of its rows, e is the number of experts. */
-static __device__ __forceinline__ u64 order_of_rows(const syc_team &m, int d, int64_t e)
+SYC_INLINE u64 order_of_rows(const syc_team &m, int d, int64_t e)
 {
     return AFTER_CHOICES + 1 + (u64)d * (u64)(m.n_experts + 1) + (u64)e;
 }
 
 /* Where the rows of every expert begin on its devices, and its first holder. counts: [groups][E], in any
    memory; visits: [D], or NULL. Returns the first fault of rows that this thread sees. */
+/* NOLINT(readability-function-size): experts, devices and visits are one pass: its sums go on */
 template <typename C>
-static __device__ __forceinline__ u64 build(const syc_team &m, const syc_hosted &hosted, const C *counts,
-                                            const C *visits)
+SYC_INLINE u64 build(const syc_team &m, const syc_hosted &hosted, const C *counts, const C *visits)
 {
     u64 bad = SYC_NO_FAULT;
     const syc_leads &to = m.leads;
@@ -587,7 +585,7 @@ static __device__ __forceinline__ u64 build(const syc_team &m, const syc_hosted 
     return bad;
 }
 
-static __device__ __forceinline__ void explain_rows(const syc_team &m, u64 order, syi_found *f)
+SYC_INLINE void explain_rows(const syc_team &m, u64 order, syi_found *f)
 {
     if (order == AFTER_CHOICES) {
         *f = syi_bad_at(SYI_BAD_ROUTING_EMPTY, -1, -1, 0, 0);
@@ -609,7 +607,7 @@ static __device__ __forceinline__ void explain_rows(const syc_team &m, u64 order
 }
 
 /* What is wrong with the routing, or with the rows of a device: the first that this thread sees. */
-static __device__ __forceinline__ u64 bad_rows(const syc_team &m)
+SYC_INLINE u64 bad_rows(const syc_team &m)
 {
     if (m.routed && threadIdx.x == 0 && __ldcg(m.leads.number) != m.number)
         return AFTER_CHOICES;
@@ -637,9 +635,8 @@ SYC_COLD void report_choices(syi_found *to, const syc_gate &gate)
  * was a fault.
  */
 template <typename C>
-static __device__ __forceinline__ void settle_block(const syc_team &m, const syc_hosted &hosted,
-                                                    const C *counts, const C *visits, int steps, bool stop,
-                                                    const syc_gate &gate)
+SYC_INLINE void settle_block(const syc_team &m, const syc_hosted &hosted, const C *counts, const C *visits,
+                             int steps, bool stop, const syc_gate &gate)
 {
     __shared__ u64 found;
     u64 own = SYC_NO_FAULT, number = m.number;
@@ -745,7 +742,7 @@ SYC_COLD void report_rows(const syc_team &m, u64 order, syc_gate gate)
     syc_report_fault(gate);
 }
 
-static __device__ __forceinline__ bool may_move(const syc_team &m, const syc_gate &gate)
+SYC_INLINE bool may_move(const syc_team &m, const syc_gate &gate)
 {
     const bool bad = syc_sees_fault(gate);
     if (!m.alone)

@@ -141,7 +141,7 @@ static u64 rows_alignment(const syi_a2a_plan *p, int plane, bool out)
 static bool encodes_later(const syi_a2a_plan *p)
 {
     return encodes(p) &&
-           syc_codes_by_lanes(&p->codes, rows_alignment(p, 0, false) | rows_alignment(p, 0, true));
+           syc_codes_why_not(&p->codes, rows_alignment(p, 0, false) | rows_alignment(p, 0, true)) == NULL;
 }
 
 static void take_scratch(syc_scratch *from, exchange *x, bool leads, int processors)
@@ -432,7 +432,8 @@ static bool asks_for_counts(const syi_a2a_plan *p)
 /* Tokens are cut so that there are three blocks for each multiprocessor, and `most` vectors in a part. */
 static int64_t token_parts(const syc_call *call, const syi_a2a_plan *p, int64_t vectors, int64_t most)
 {
-    const int64_t wanted = syc_ceil(3 * (int64_t)call->device->processors, p->n_tokens > 0 ? p->n_tokens : 1),
+    const int64_t wanted = syc_ceil(grid_policy::PARTS * (int64_t)call->device->processors,
+                                    p->n_tokens > 0 ? p->n_tokens : 1),
                   useful = syc_ceil(vectors, THREADS / 2);
     const int64_t least = syc_ceil(vectors, most), some = wanted < useful ? wanted : useful;
     return some > least ? some : least > 1 ? least : 1;
@@ -447,7 +448,7 @@ static int64_t padding_blocks(const syc_call *call, const exchange *x)
 {
     /* odd: a block has first and last rows of experts */
     const int64_t hosted = padded_experts(x->team) * padded_parts(x->team),
-                  most = 4 * (int64_t)call->device->processors + 1;
+                  most = exchange_policy::PADDING_BLOCKS * (int64_t)call->device->processors + 1;
     return x->team.align == 1 && !x->team.fixed ? 0 : hosted < most ? hosted : most;
 }
 
@@ -460,7 +461,8 @@ template <typename V> static void launch_spread(syc_call *call, const exchange *
     /* While choices are listed, memory has nothing else to do: blocks that run then load their tokens, and
        those of the blocks after them. */
     const bool loads = sizeof(V) == 16 && p->own < 0 && p->row_bytes[plane] <= SYC_EARLY_PART;
-    const int64_t ahead = loads ? syc_ceil(SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
+    const int64_t ahead =
+        loads ? syc_ceil(exchange_policy::SPREAD_BLOCKS * (int64_t)call->device->processors, parts) : 0;
     /* early ones read rows before they wait */
     const syc_start start = x->coded[0] != NULL ? SYC_AFTER : SYC_EARLY;
     syc_launch(&call->queue, spread<V>, start, p->n_tokens * parts + counting + padding_blocks(call, x),

@@ -24,20 +24,20 @@ struct token {
     int t, n, device, group;
 };
 
-static __device__ __forceinline__ struct token token_at(const syc_team &m, u32 t)
+SYC_INLINE struct token token_at(const syc_team &m, u32 t)
 {
     const int d = m.device_of(t);
     const syi_a2a_device &home = m.device(d);
     return {(int)t, (int)(t - home.first), d, home.group};
 }
 
-static __device__ __forceinline__ int64_t candidates_of(const syc_team &m)
+SYC_INLINE int64_t candidates_of(const syc_team &m)
 {
     return m.layout != SY_LAYOUT_EXPERT ? m.n_positions : m.single ? m.n_slots : m.n_slots * m.n_positions;
 }
 
-static __device__ __forceinline__ void write_src(const syi_a2a_device &to, int64_t row, int position,
-                                                 int64_t n, int64_t k, bool with_slot)
+SYC_INLINE void write_src(const syi_a2a_device &to, int64_t row, int position, int64_t n, int64_t k,
+                          bool with_slot)
 {
     u8 *const src = syc_out_row(to.src, row);
     syi_store_i32(src, 0, position);
@@ -57,8 +57,8 @@ struct candidate {
  * may run before the verdict, when what it reads is anything: so experts are compared with their number
  * before they are used.
  */
-static __device__ __forceinline__ candidate look_up(const syc_team &m, const struct token &own, int64_t c,
-                                                    int64_t candidates, struct targets *all)
+SYC_INLINE candidate look_up(const syc_team &m, const struct token &own, int64_t c, int64_t candidates,
+                             struct targets *all)
 {
     const int64_t i = c + threadIdx.x;
     if (m.layout == SY_LAYOUT_PADDED) {
@@ -95,9 +95,8 @@ static __device__ __forceinline__ candidate look_up(const syc_team &m, const str
 
 /* Adds the row of candidate c, of a plane and, unless it is 0, of that of scales; tables: writes what the
    caller asked to know. */
-static __device__ __forceinline__ void find_target(const syc_team &m, const struct token &own, int64_t c,
-                                                   const candidate &found, int plane, int scales, bool tables,
-                                                   struct targets *all)
+SYC_INLINE void find_target(const syc_team &m, const struct token &own, int64_t c, const candidate &found,
+                            int plane, int scales, bool tables, struct targets *all)
 {
     const syi_a2a_device &home = m.device(own.device);
     const bool expert = m.layout == SY_LAYOUT_EXPERT;
@@ -122,7 +121,7 @@ static __device__ __forceinline__ void find_target(const syc_team &m, const stru
 }
 
 /* The choices of a token in the table of every device of its group. */
-static __device__ __forceinline__ void write_metadata(const syc_team &m, const struct token &own)
+SYC_INLINE void write_metadata(const syc_team &m, const struct token &own)
 {
     const syi_a2a_device &home = m.device(own.device);
     const int64_t bytes = m.n_slots * (m.index_type == SY_TYPE_U16 ? 2 : m.index_type == SY_TYPE_I32 ? 4 : 8);
@@ -138,7 +137,7 @@ static __device__ __forceinline__ void write_metadata(const syc_team &m, const s
 }
 
 /* Counts and offsets that the caller asked for: a warp for each device. */
-static __device__ __forceinline__ void write_counts(const syc_team &m, int d)
+SYC_INLINE void write_counts(const syc_team &m, int d)
 {
     const syi_a2a_device &to = m.device(d);
     int place = 0;
@@ -208,7 +207,7 @@ SYC_COLD void write_padding(const syc_team &m, int plane, u32 all, int block, in
 }
 
 /* The row of a token to the second cache, where it is found when a block has room for it. */
-static __device__ __forceinline__ void prefetch_token(const syc_team &m, u32 t, int plane, u32 bytes)
+SYC_INLINE void prefetch_token(const syc_team &m, u32 t, int plane, u32 bytes)
 {
     const syi_a2a_device &home = m.device(m.device_of(t));
     syc_bulk_prefetch(syc_row(home.from[plane], t - home.first), bytes);
@@ -218,9 +217,8 @@ static __device__ __forceinline__ void prefetch_token(const syc_team &m, u32 t, 
    for those from c on; nothing after a fault. By the whole block. scales: the plane of scales, 0: none.
    tables: this block writes what the call lists of the token. */
 template <class Store>
-static __device__ __forceinline__ void spread_to(const syc_team &m, const struct token &token, int plane,
-                                                 int scales, bool tables, struct targets *targets,
-                                                 const syc_gate &gate, const Store &store)
+SYC_INLINE void spread_to(const syc_team &m, const struct token &token, int plane, int scales, bool tables,
+                          struct targets *targets, const syc_gate &gate, const Store &store)
 {
     const int64_t candidates = candidates_of(m);
     if (threadIdx.x == 0)
@@ -248,12 +246,10 @@ static __device__ __forceinline__ void spread_to(const syc_team &m, const struct
         write_metadata(m, token);
 }
 
-enum { SPREAD_BLOCKS = 4 }; /* of a multiprocessor at a time */
-
 /* A block for each part of `width` vectors of a token: reads it once and writes it to all of its rows.
    `counting` blocks after them write counts, the rest padding. */
 template <typename V>
-static __global__ void __launch_bounds__(THREADS, SPREAD_BLOCKS)
+static __global__ void __launch_bounds__(THREADS, exchange_policy::SPREAD_BLOCKS)
     spread(const __grid_constant__ syc_team m, int plane, u32 parts, u32 width, u32 all, u32 ahead,
            int counting, const __grid_constant__ syc_gate gate)
 {
@@ -403,14 +399,13 @@ static __global__ void __launch_bounds__(THREADS)
 /* ---- Combine ---- */
 
 /* The row of a spot, of a plane. NULL: there is none. */
-static __device__ __forceinline__ const u8 *row_of(const syc_team &m, u64 spot, int plane)
+SYC_INLINE const u8 *row_of(const syc_team &m, u64 spot, int plane)
 {
     return spot == ~0ull ? NULL : syc_row(m.device(syc_spot_device(spot)).from[plane], syc_spot_row(spot));
 }
 
 /* The spot of a token's slot: of the lowest position that hosts its expert. All bits set: there is none. */
-static __device__ __forceinline__ u64 slot_row(const syc_team &m, const syi_a2a_device &home, int64_t t,
-                                               int64_t k)
+SYC_INLINE u64 slot_row(const syc_team &m, const syi_a2a_device &home, int64_t t, int64_t k)
 {
     const int64_t at = t * m.n_slots + k;
     if (m.alone && m.layout == SY_LAYOUT_EXPERT)
@@ -428,8 +423,7 @@ static __device__ __forceinline__ u64 slot_row(const syc_team &m, const syi_a2a_
 }
 
 /* local_reduce: the row of a token from a position, which has one if it hosts an expert of the token. */
-static __device__ __forceinline__ u64 reduced_row(const syc_team &m, const syi_a2a_device &home, int64_t t,
-                                                  int q)
+SYC_INLINE u64 reduced_row(const syc_team &m, const syi_a2a_device &home, int64_t t, int q)
 {
     const int d = syi_device_at(m.mesh, m.axis, home.group, q);
     const bool packed = m.layout == SY_LAYOUT_PACKED;
@@ -440,8 +434,7 @@ static __device__ __forceinline__ u64 reduced_row(const syc_team &m, const syi_a
 }
 
 /* The slot that such a row goes to is the one of the position's lowest expert. */
-static __device__ __forceinline__ u64 reduced_slot(const syc_team &m, const syi_a2a_device &home, int64_t t,
-                                                   int64_t k)
+SYC_INLINE u64 reduced_slot(const syc_team &m, const syi_a2a_device &home, int64_t t, int64_t k)
 {
     const int32_t e = __ldcg(m.leads.choice + t * m.n_slots + k);
     const int d = e < 0 ? -1 : syc_spot_device(__ldcg(m.leads.holder + m.key_of(home.group, e)));
@@ -457,7 +450,7 @@ static __device__ __forceinline__ u64 reduced_slot(const syc_team &m, const syi_
 }
 
 /* Row i of the outputs of all devices here, [K,N] each, of a plane; the first writes `written`. */
-static __device__ __forceinline__ syc_piece output_row(const syc_team &m, int64_t i, int plane)
+SYC_INLINE syc_piece output_row(const syc_team &m, int64_t i, int plane)
 {
     const syi_a2a_device &home = m.device(m.own >= 0 ? m.own : m.device_of(i / m.n_slots));
     const int64_t r = m.own >= 0 ? i : i - home.first * m.n_slots, k = r / home.n_tokens,

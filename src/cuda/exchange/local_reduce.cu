@@ -101,7 +101,7 @@ static void find_rows(syc_call *call, const reduce &job, unsigned char *scratch)
     if (!small && expert)
         rank(call, job, scratch);
     call->gate.n = (int)blocks + small;
-    if (small) {
+    if (syc_takes(call, "list_chunks", small ? NULL : "tokens or experts are many")) {
         call->queue.most_shared = true; /* sums start beside it */
         syc_launch(&call->queue, reduce_count, SYC_AFTER, blocks, LIST_THREADS,
                    list_tables::bytes(p->n_experts), check, call->gate);
@@ -109,6 +109,7 @@ static void find_rows(syc_call *call, const reduce &job, unsigned char *scratch)
                    list_tables::bytes(p->n_experts), check, (int)blocks, call->gate);
         return;
     }
+    syc_takes(call, "list_ranked");
     syc_launch(&call->queue, reduce_validate, expert ? SYC_EARLY : SYC_AFTER, call->gate.n, SYC_SCAN_THREADS,
                0, check, call->gate);
     syc_launch(&call->queue, reduce_list_ranked, SYC_EARLY, syc_ceil(p->n_tokens, 8), 256, 0, job);
@@ -131,7 +132,7 @@ void syc_local_reduce(syc_call *call, const syi_plan *plan)
     const reduce job = lay_out(p, &scratch);
     find_rows(call, job, scratch.rest());
     const u64 row_bytes = (u64)p->hidden * (p->type == SY_TYPE_F32 ? 4 : 2);
-    if (p->codes.given)
+    if (p->codes.given && syc_takes(call, "coded_sums"))
         syc_sum_coded_rows(call, &p->codes, p->output, coded_sums{job}, sums_of(p));
     else
         syc_by_type(p->type, syc_alignment(p->input) | syc_alignment(p->output) | row_bytes,

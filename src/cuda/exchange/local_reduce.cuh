@@ -43,7 +43,7 @@ struct reduce {
 
     /* A number, of any alignment or, as `aligned` says, without a branch: then the loads of several go
        together. */
-    template <typename V, bool ALIGNED> static __device__ __forceinline__ V number(const u8 *at)
+    template <typename V, bool ALIGNED> SYC_INLINE V number(const u8 *at)
     {
         return ALIGNED ? *(const V *)at : syc_load_here<V>(at);
     }
@@ -134,7 +134,7 @@ struct reduce {
         return aligned ? hits<true>(t) : hits<false>(t);
     }
     /* `small`: the slots of all tokens are less than 2^31. */
-    template <bool small> static __device__ __forceinline__ int64_t quotient(int64_t i, const syc_split &by)
+    template <bool small> SYC_INLINE int64_t quotient(int64_t i, const syc_split &by)
     {
         return small ? (int64_t)syc_divide((u32)i, by.small) : syc_quotient(i, by);
     }

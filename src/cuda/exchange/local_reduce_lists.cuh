@@ -201,7 +201,7 @@ SYC_COLD int64_t choice_anywhere(const reduce &job, int64_t t, int64_t k)
 {
     return job.choice(t, k);
 }
-static __device__ __forceinline__ int64_t choice_of(const reduce &job, int64_t t, int64_t k)
+SYC_INLINE int64_t choice_of(const reduce &job, int64_t t, int64_t k)
 {
     int64_t e[1];
     if (!job.aligned)
@@ -279,8 +279,7 @@ struct chunk_slots {
     u32 live[CHUNK];
 
     /* Calls each(i, n, k) for slot k of the token with number n. */
-    template <class Each>
-    static __device__ __forceinline__ void all(const reduce &job, int64_t first, const Each &each)
+    template <class Each> SYC_INLINE void all(const reduce &job, int64_t first, const Each &each)
     {
         const int slots = (int)job.p.n_slots;
 #pragma unroll 1
@@ -382,8 +381,7 @@ static __global__ void __launch_bounds__(LIST_THREADS)
 }
 
 /* Adds up what chunks have of the experts on this device, eight lanes for each. */
-static __device__ __forceinline__ void add_chunks(const reduce &job, const struct list_tables &at,
-                                                  int n_local, int chunks)
+SYC_INLINE void add_chunks(const reduce &job, const struct list_tables &at, int n_local, int chunks)
 {
     const int lane = syc_lane() % 8;
 #pragma unroll 1
@@ -415,8 +413,7 @@ static __device__ __forceinline__ void add_chunks(const reduce &job, const struc
 
 /* Waits for the counts and finds where the rows of experts begin, by the whole block; returns to the first
    warp how many there are. */
-static __device__ __forceinline__ u64 find_starts(const reduce &job, const struct list_tables &at,
-                                                  int n_local, int chunks)
+SYC_INLINE u64 find_starts(const reduce &job, const struct list_tables &at, int n_local, int chunks)
 {
     const bool padded = job.p.args.layout == SY_LAYOUT_PADDED;
     u64 rows = 0;

@@ -9,8 +9,7 @@
 
 /* ---- Sums ---- */
 
-template <class Numbers>
-static __device__ __forceinline__ void add_vector(float (&sum)[Numbers::N], float weight, uint4 v)
+template <class Numbers> SYC_INLINE void add_vector(float (&sum)[Numbers::N], float weight, uint4 v)
 {
     float x[Numbers::N];
     Numbers::widen(v, x);
@@ -20,7 +19,7 @@ static __device__ __forceinline__ void add_vector(float (&sum)[Numbers::N], floa
 }
 
 /* How many sums there are. */
-static __device__ __forceinline__ int64_t all_sums(const reduce &job, int64_t most)
+SYC_INLINE int64_t all_sums(const reduce &job, int64_t most)
 {
     return job.p.args.layout == SY_LAYOUT_PADDED ? most : min(most, (int64_t)__ldcg(job.n_sums));
 }
@@ -75,10 +74,6 @@ enum {
     ADDERS = 256,      /* threads of a block that add */
     ADDER_VECTORS = 2, /* of a piece for each of them, at most */
     MOST_PIECE = ADDERS * ADDER_VECTORS * 16,
-    RING_BLOCKS = 4, /* of a multiprocessor */
-    RING_BYTES = 46 * 1024,
-    MOST_STAGES = 16,
-    LEAST_ROW = 512 /* bytes */
 };
 
 struct ring {
@@ -99,7 +94,7 @@ struct listed {
     u32 n;
     uint2 of; /* struct entry */
 
-    static __device__ __forceinline__ listed load(const reduce &job, int64_t sum, bool in)
+    SYC_INLINE listed load(const reduce &job, int64_t sum, bool in)
     {
         const bool has = in && syc_lane() < job.p.n_slots;
         return {in ? __ldcg(job.n + sum) : 0,
@@ -121,9 +116,8 @@ struct ring_stage {
 
 /* Adds up stages until all is done. */
 template <class Numbers>
-static __device__ __forceinline__ void add_stages(const struct ring &ring, const u8 *memory,
-                                                  const struct order *orders, syc_barrier *full,
-                                                  syc_barrier *empty)
+SYC_INLINE void add_stages(const struct ring &ring, const u8 *memory, const struct order *orders,
+                           syc_barrier *full, syc_barrier *empty)
 {
     float all[ADDER_VECTORS][Numbers::N] = {};
 #pragma unroll 1
@@ -157,13 +151,13 @@ static __device__ __forceinline__ void add_stages(const struct ring &ring, const
 }
 
 template <sy_type T>
-static __global__ void __launch_bounds__(ADDERS + 32, RING_BLOCKS)
+static __global__ void __launch_bounds__(ADDERS + 32, exchange_policy::RING_BLOCKS)
     reduce_ring(const __grid_constant__ reduce job, int64_t most, const __grid_constant__ struct ring ring,
                 const __grid_constant__ syc_gate gate)
 {
     SYC_DYNAMIC_SHARED(u8, memory); /* [stages][piece] */
-    __shared__ syc_barrier full[MOST_STAGES], empty[MOST_STAGES];
-    __shared__ struct order orders[MOST_STAGES];
+    __shared__ syc_barrier full[exchange_policy::RING_STAGES], empty[exchange_policy::RING_STAGES];
+    __shared__ struct order orders[exchange_policy::RING_STAGES];
     const bool loads = syc_warp() == ADDERS / 32;
     if (!SYC_BULK)
         return;
@@ -240,20 +234,27 @@ struct launch_sum {
             syc_groups_of(items, syc_row_numbers<T, WIDE>::count(job.p.hidden), 1, call->device->processors);
         if (items == 0)
             syc_only_report(call);
-        else if (WIDE && syc_has_bulk(call->device) && job.p.n_slots > 0 && job.p.n_slots <= 32 &&
-                 row_bytes >= LEAST_ROW)
+        else if (syc_takes(call, "ring",
+                           !WIDE                         ? "rows are not aligned to 16 bytes"
+                           : !syc_has_bulk(call->device) ? "the device has no bulk loads"
+                           : job.p.n_slots == 0 || job.p.n_slots > 32
+                               ? "a token has more than 32 choices, or none"
+                           : row_bytes < exchange_policy::RING_LEAST_ROW ? "rows are short"
+                                                                         : NULL))
             launch_ring<T>(items, row_bytes);
-        else
+        else if (syc_takes(call, "groups"))
             syc_launch(&call->queue, reduce_sum<T, WIDE>, SYC_EARLY, syc_groups_blocks(&groups, items),
                        SYC_GROUP_THREADS, 0, job, items, groups, call->gate);
     }
     template <sy_type T> void launch_ring(int64_t items, int64_t row_bytes) const
     {
         const int64_t parts = syc_ceil(row_bytes, MOST_PIECE), piece = syc_ceil(row_bytes, 16 * parts) * 16,
-                      fit = RING_BYTES / piece;
-        const int64_t most = RING_BLOCKS * (int64_t)call->device->processors, all = items * parts;
-        const struct ring ring = {syc_split_by(parts, all + 3 * most), row_bytes, (int)piece,
-                                  (int)(fit < MOST_STAGES ? fit : (int64_t)MOST_STAGES)};
+                      fit = exchange_policy::RING_BYTES / piece;
+        const int64_t most = exchange_policy::RING_BLOCKS * (int64_t)call->device->processors,
+                      all = items * parts;
+        const struct ring ring = {
+            syc_split_by(parts, all + 3 * most), row_bytes, (int)piece,
+            (int)(fit < exchange_policy::RING_STAGES ? fit : (int64_t)exchange_policy::RING_STAGES)};
         syc_launch(&call->queue, reduce_ring<T>, SYC_EARLY, all < most ? all : most, ADDERS + 32,
                    (size_t)(ring.stages * ring.piece), job, items, ring, call->gate);
     }

@@ -343,9 +343,8 @@ static void launch(syc_call *call, syc_exchange *e, const size_t *place)
               n_sums = (int)length_of<struct job>(e, SUM);
     const struct job *const jobs = (struct job *)e->list[JOB].data, *const sums =
                                                                         (struct job *)e->list[SUM].data;
-    syc_launch(&call->queue, write_tables, SYC_AFTER,
-               n_tables < 4 * call->device->processors ? n_tables : 4 * call->device->processors, 256, 0,
-               (const u8 *)e->there, place[TABLE], n_tables, call->gate);
+    syc_launch(&call->queue, write_tables, SYC_AFTER, syc_grid(call, n_tables, exchange_policy::TABLE_BLOCKS),
+               256, 0, (const u8 *)e->there, place[TABLE], n_tables, call->gate);
     for (int p = 0; n_jobs > 0 && p < e->n_planes; p++)
         syc_move_rows(call, planed_rows{e->there, place[JOB], n_jobs, p},
                       jobs[n_jobs - 1].first + jobs[n_jobs - 1].n, e->row_bytes[p], e->alignment[p]);

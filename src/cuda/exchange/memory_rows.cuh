@@ -71,7 +71,7 @@ static __global__ void __launch_bounds__(PUBLISH_THREADS)
 }
 
 /* The job of row i: the last that begins there or before. */
-static __device__ __forceinline__ const struct job *job_of(const u8 *block, size_t jobs, int n, int64_t i)
+SYC_INLINE const struct job *job_of(const u8 *block, size_t jobs, int n, int64_t i)
 {
     const struct job *const all = (const struct job *)(block + jobs);
     int low = 0;

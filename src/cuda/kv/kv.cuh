@@ -8,7 +8,7 @@
 #include "cuda/prim/load.cuh"
 #include "cuda/prim/rows.cuh"
 
-static __device__ __forceinline__ void syc_kv_set(syi_found *f, syi_bad bad, int64_t value, int64_t limit)
+SYC_INLINE void syc_kv_set(syi_found *f, syi_bad bad, int64_t value, int64_t limit)
 {
     f->bad = (int32_t)bad;
     f->field = 0;
@@ -19,8 +19,7 @@ static __device__ __forceinline__ void syc_kv_set(syi_found *f, syi_bad bad, int
 }
 
 /* Position j of sequence b. */
-static __device__ __forceinline__ int64_t syc_kv_slot_at(const syi_kv_pages &p, int64_t b, int64_t j,
-                                                         syi_found *f)
+SYC_INLINE int64_t syc_kv_slot_at(const syi_kv_pages &p, int64_t b, int64_t j, syi_found *f)
 {
     const syi_kv_sequence s = syi_kv_sequence_of(&p, b);
     f->bad = SYI_GOOD;

@@ -12,14 +12,6 @@
 
 enum { SYC_KV_PLANES = 8 }; /* of a launch */
 
-/*
- * Loads of a thread in blocks that hold many rows. They take rows that are more than the usual blocks of all
- * multiprocessors hold at a time: an H200 moves 32768 rows of 1152 bytes in two turns of its blocks, instead
- * of two and a short third.
- */
-/* bytes of a multiprocessor */
-enum { SYC_KV_AHEAD = 9, SYC_KV_USUAL = 8 * SYC_MOVE_AHEAD * SYC_MOVE_THREADS * 16 };
-
 /* A plane as blocks of threads see it: rows are heads that follow each other, and a long head is cut into
    parts as in rows.cuh. */
 struct syc_kv_part {
@@ -54,7 +46,7 @@ struct syc_kv_at {
     int64_t row, head, offset;
 };
 
-static __device__ __forceinline__ syc_kv_at syc_kv_part_at(const syc_kv_part &p, int64_t i)
+SYC_INLINE syc_kv_at syc_kv_part_at(const syc_kv_part &p, int64_t i)
 {
     const int64_t whole = p.parts.d == 1 ? i : syc_quotient(i, p.parts),
                   row = p.heads.d == 1 ? whole : syc_quotient(whole, p.heads);
@@ -64,8 +56,8 @@ static __device__ __forceinline__ syc_kv_at syc_kv_part_at(const syc_kv_part &p,
 
 /* Where a part is in the cache; NULL: nowhere. */
 template <class Slots>
-static __device__ __forceinline__ u8 *syc_kv_in_cache(const syc_kv_copy<Slots> &copy, const syc_kv_part &p,
-                                                      const syc_kv_at &at, int64_t near)
+SYC_INLINE u8 *syc_kv_in_cache(const syc_kv_copy<Slots> &copy, const syc_kv_part &p, const syc_kv_at &at,
+                               int64_t near)
 {
     const int64_t slot = copy.slots.slot_near(near, at.row);
     if (slot < 0)
@@ -233,9 +225,13 @@ static void syc_kv_move(syc_call *call, const Slots &slots, const syi_kv_planes 
     int64_t bytes = 0;
     for (int64_t i = 0; i < planes->n; i++)
         bytes += planes->at[i].packed ? 0 : n * planes->at[i].n_heads * (int64_t)planes->at[i].head_bytes;
-    if (bytes > call->device->processors * (int64_t)SYC_KV_USUAL && bytes <= SYC_MANY_BYTES)
-        syc_kv_copy_planes<uint4, TO_CACHE, SYC_KV_AHEAD>(call, slots, planes, n);
-    else
+    const int64_t usual = kv_policy::USUAL_BLOCKS * (int64_t)call->device->processors;
+    if (syc_takes(call, "full_blocks",
+                  bytes <= usual * SYC_MOVE_AHEAD * SYC_MOVE_THREADS * 16 ? "rows are few"
+                  : bytes > SYC_MANY_BYTES                                ? "rows are more than 64 MiB"
+                                                                          : NULL))
+        syc_kv_copy_planes<uint4, TO_CACHE, kv_policy::AHEAD>(call, slots, planes, n);
+    else if (bytes == 0 || syc_takes(call, "blocks"))
         syc_kv_copy_planes<uint4, TO_CACHE>(call, slots, planes, n);
     syc_kv_copy_planes<u32, TO_CACHE>(call, slots, planes, n);
     syc_kv_copy_planes<syc_window, TO_CACHE>(call, slots, planes, n);

@@ -10,7 +10,7 @@
 /* ---- Routing maps ---- */
 
 /* Bit b: byte b is not 0. */
-static __device__ __forceinline__ u32 syc_nonzero_bytes(u64 v)
+SYC_INLINE u32 syc_nonzero_bytes(u64 v)
 {
     const u64 ones =
         ((((v & 0x7f7f7f7f7f7f7f7full) + 0x7f7f7f7f7f7f7f7full) | v) >> 7) & 0x0101010101010101ull;
@@ -18,7 +18,7 @@ static __device__ __forceinline__ u32 syc_nonzero_bytes(u64 v)
 }
 
 /* Experts e..e+7 of a map row, a byte each; those from E on are 0. */
-static __device__ __forceinline__ u64 syc_map_bytes(const u8 *row, int64_t e, int64_t n_experts)
+SYC_INLINE u64 syc_map_bytes(const u8 *row, int64_t e, int64_t n_experts)
 {
     u64 bytes = 0;
     if (e + 8 <= n_experts)
@@ -31,7 +31,7 @@ static __device__ __forceinline__ u64 syc_map_bytes(const u8 *row, int64_t e, in
 }
 
 /* The same as bits. */
-static __device__ __forceinline__ u32 syc_experts_at(const u8 *row, int64_t e, int64_t n_experts)
+SYC_INLINE u32 syc_experts_at(const u8 *row, int64_t e, int64_t n_experts)
 {
     return syc_nonzero_bytes(syc_map_bytes(row, e, n_experts));
 }
@@ -43,7 +43,7 @@ static inline __device__ __host__ int syc_map_lanes(int64_t n_experts)
 }
 
 /* What this lane sees of it first. Row NULL: nothing. */
-static __device__ __forceinline__ u64 syc_first_bytes(const u8 *row, int64_t n_experts, int lanes)
+SYC_INLINE u64 syc_first_bytes(const u8 *row, int64_t n_experts, int lanes)
 {
     const int e = 8 * ((int)threadIdx.x & (lanes - 1));
     return row != NULL && e < n_experts ? syc_map_bytes(row, e, n_experts) : 0;
@@ -85,7 +85,7 @@ static __device__ int64_t syc_each_expert(const u8 *row, int64_t n_experts, cons
 }
 
 /* Lane i holds row i of a matrix of bits; afterwards it holds column i. */
-static __device__ __forceinline__ u32 syc_transpose_bits(u32 x)
+SYC_INLINE u32 syc_transpose_bits(u32 x)
 {
     const int lane = (int)threadIdx.x % 32;
     u32 m = 0x0000ffffu;
@@ -100,7 +100,7 @@ static __device__ __forceinline__ u32 syc_transpose_bits(u32 x)
 /* ---- Ranked slots ---- */
 
 /* A probability of 2 or 4 bytes. */
-static __device__ __forceinline__ void syc_copy_prob(u8 *to, const u8 *from, int bytes)
+SYC_INLINE void syc_copy_prob(u8 *to, const u8 *from, int bytes)
 {
     if (bytes == 4)
         syc_store<u32>(to, syc_load<u32>(from));

@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS)
 }
 
 /* The expert that has a place: the last that begins there or before. */
-static __device__ __forceinline__ int expert_at(const u32 *place, int n, u32 at)
+SYC_INLINE int expert_at(const u32 *place, int n, u32 at)
 {
     int low = 0;
     for (int high = n; high - low > 1;) {
@@ -179,7 +179,7 @@ void syc_moe_align_block(syc_call *call, const syi_plan *plan)
         syc_launch(&call->queue, align_places, SYC_EARLY, 1, SYC_RANK_THREADS, 0, s, n, block);
     int64_t most = p->n_places > p->n_blocks ? p->n_places : p->n_blocks;
     most = most > p->n_experts ? most : p->n_experts + 1;
-    const int64_t wanted = syc_ceil(most, SYC_RANK_THREADS), limit = 2 * call->device->processors;
-    syc_launch(&call->queue, align_write, SYC_EARLY, wanted < limit ? wanted : limit, SYC_RANK_THREADS,
+    syc_launch(&call->queue, align_write, SYC_EARLY,
+               syc_grid(call, syc_ceil(most, SYC_RANK_THREADS), grid_policy::CHECK), SYC_RANK_THREADS,
                s.place == NULL ? ((size_t)n + 1) * sizeof(u32) : 0, *p, s, n, block, call->gate);
 }

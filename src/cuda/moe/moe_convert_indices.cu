@@ -80,7 +80,7 @@ struct crew {
     int64_t first, step;
 };
 
-static __device__ __forceinline__ struct crew all_threads()
+SYC_INLINE struct crew all_threads()
 {
     return {(int64_t)blockIdx.x * THREADS + threadIdx.x, (int64_t)gridDim.x * THREADS};
 }
@@ -325,8 +325,7 @@ SYC_WORKSPACE(moe_convert_indices, moe_convert_indices)
 
 static int64_t blocks_for(const syc_call *call, int64_t n)
 {
-    const int64_t wanted = n / THREADS + 1, most = 8 * (int64_t)call->device->processors;
-    return wanted < most ? wanted : most;
+    return syc_grid(call, n / THREADS + 1, grid_policy::INDEX);
 }
 
 void syc_moe_convert_indices(syc_call *call, const syi_plan *plan)
@@ -339,11 +338,12 @@ void syc_moe_convert_indices(syc_call *call, const syi_plan *plan)
     convert_check check = {0, n_in, te ? p->n_experts + 1 : 0, te ? p->n_rows : 0, job};
     check.n = check.n_in + check.n_offsets + check.n_past + (rows ? 0 : p->n_tokens);
     const int64_t n_out = rows ? p->n_rows : p->n_tokens * (te ? 2 * job.most + 1 : job.most);
-    if (check.n <= FEW && n_out <= FEW) {
+    if (syc_takes(call, "one_block", check.n <= FEW && n_out <= FEW ? NULL : "indices are many")) {
         call->gate.n = 1;
         syc_launch(&call->queue, convert_few, SYC_AFTER, 1, SYC_ONE_BLOCK, 0, check, call->gate);
         return;
     }
+    syc_takes(call, "many_blocks");
     syc_launch(&call->queue, convert_clear, SYC_AFTER,
                blocks_for(call, p->args.from == SY_INDEX_ROW ? p->n_tokens : p->n_rows), THREADS, 0, job);
     syc_launch(&call->queue, convert_own, SYC_EARLY, blocks_for(call, job.n_in), THREADS, 0, job);

@@ -15,15 +15,14 @@ struct products {
     float *parts; /* [S*k][n_blocks], or NULL: one block is all of a row */
 };
 
-static __device__ __forceinline__ void store_gate(const struct products &p, int64_t choice, int64_t s,
-                                                  float sum)
+SYC_INLINE void store_gate(const struct products &p, int64_t choice, int64_t s, float sum)
 {
     syc_store_float(syc_out_row(p.call.grad_gates, choice) +
                         s * (p.call.grad_gates.type == SY_TYPE_F32 ? 4 : 2),
                     p.call.grad_gates.type, syc_canonical(sum));
 }
 
-template <int N> static __device__ __forceinline__ void put_products(const float (&p)[N], float *to)
+template <int N> SYC_INLINE void put_products(const float (&p)[N], float *to)
 {
     if constexpr (N == 1) {
         to[0] = p[0];
@@ -37,8 +36,7 @@ template <int N> static __device__ __forceinline__ void put_products(const float
 
 /* Lanes of the products of two rows: thread l of the block has that of l, for l < LANES. No lane is ever -0,
    so that zeros for missing elements change nothing. */
-template <class Numbers>
-static __device__ __forceinline__ float add_products(const u8 *a, const u8 *b, int n, float *product)
+template <class Numbers> SYC_INLINE float add_products(const u8 *a, const u8 *b, int n, float *product)
 {
     enum { N = Numbers::N, ROUND = AHEAD * GROUP * N };
     const int vectors = n / N, thread = (int)threadIdx.x;
@@ -78,7 +76,7 @@ struct gate_piece {
     int64_t s, choice, first, slot;
 };
 
-static __device__ __forceinline__ gate_piece piece_at(const struct products &p, int64_t i)
+SYC_INLINE gate_piece piece_at(const struct products &p, int64_t i)
 {
     const int64_t entry = p.n_blocks <= 1 ? i : syc_quotient(i, p.by_block),
                   s = syc_quotient(entry, p.by_choice);
@@ -151,10 +149,10 @@ struct launch_products {
     template <sy_type T, bool WIDE> void run() const
     {
         const int64_t n = p.call.n_samples * p.call.n_choices;
-        if (p.n_blocks == 0)
+        if (syc_takes(call, "many", p.n_blocks > 0 ? "rows are few" : NULL))
             syc_launch(&call->queue, multiply_many<T, WIDE>, SYC_AFTER, (n + DOT_ENTRIES - 1) / DOT_ENTRIES,
                        DOT_THREADS, 0, p, call->gate);
-        else
+        else if (syc_takes(call, "few"))
             syc_launch(&call->queue, multiply_few<T, WIDE>, SYC_AFTER, n * p.n_blocks, GROUP, 0, p,
                        call->gate);
     }
@@ -163,9 +161,9 @@ struct launch_products {
 /* Blocks of a row that are computed by themselves, 0: rows are computed whole. */
 static int64_t count_blocks(const syc_device *device, const syi_moe_dispatch_grad_gate_plan *p)
 {
-    return p->n_samples * p->n_choices > 16 * (int64_t)device->processors ? 0
-           : p->hidden > BLOCK                                            ? (p->hidden + BLOCK - 1) / BLOCK
-                                                                          : 1;
+    return p->n_samples * p->n_choices > moe_policy::FEW_PRODUCTS * (int64_t)device->processors ? 0
+           : p->hidden > BLOCK ? (p->hidden + BLOCK - 1) / BLOCK
+                               : 1;
 }
 
 size_t syc_moe_dispatch_grad_gate_workspace(const syc_device *device, const syi_plan *plan)

@@ -12,7 +12,7 @@ struct syc_grad_probs {
 };
 
 /* Zeros for all experts of a token; by a warp. */
-static __device__ __forceinline__ void syc_clear_token(u8 *to, int64_t n_experts, int bytes)
+SYC_INLINE void syc_clear_token(u8 *to, int64_t n_experts, int bytes)
 {
     for (int64_t e = syc_lane(); e < n_experts; e += 32) {
         if (bytes == 4)
@@ -25,8 +25,8 @@ static __device__ __forceinline__ void syc_clear_token(u8 *to, int64_t n_experts
 
 /* The expert of the entry `first + lane` of a token, or -1: none, or a later entry of the token has the same
    one. The warp calls it as it calls syc_entry_weight. */
-static __device__ __forceinline__ int64_t syc_entry_expert(const syc_moe_lists &l, int64_t t, int64_t entry,
-                                                           int64_t n, int32_t row, int64_t *live)
+SYC_INLINE int64_t syc_entry_expert(const syc_moe_lists &l, int64_t t, int64_t entry, int64_t n, int32_t row,
+                                    int64_t *live)
 {
     const u32 rows = __ballot_sync(SYC_ALL_LANES, row >= 0);
     const int64_t rank = *live + __popc(rows & syc_lanes_below());
@@ -45,8 +45,7 @@ static __device__ __forceinline__ int64_t syc_entry_expert(const syc_moe_lists &
  * none.
  */
 template <class Values>
-static __device__ __forceinline__ void syc_fill_token(const syc_moe_lists &l, u8 *to, int bytes, int64_t t,
-                                                      const Values &values)
+SYC_INLINE void syc_fill_token(const syc_moe_lists &l, u8 *to, int bytes, int64_t t, const Values &values)
 {
     syc_clear_token(to, l.n_experts, bytes);
     const int64_t n = l.n_rows > 0 ? syc_entries(l, t) : 0;

@@ -20,12 +20,12 @@ struct ids {
 };
 
 /* Bytes that are not 0, as bytes of 1. */
-static __device__ __forceinline__ u32 nonzero(u32 word)
+SYC_INLINE u32 nonzero(u32 word)
 {
     return ((((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) & 0x80808080u) >> 7;
 }
 
-static __device__ __forceinline__ u32 nonzero16(uint4 v)
+SYC_INLINE u32 nonzero16(uint4 v)
 {
     const u32 low = __dp4a(nonzero(v.y), 0x80402010u, __dp4a(nonzero(v.x), 0x08040201u, 0u));
     const u32 high = __dp4a(nonzero(v.w), 0x80402010u, __dp4a(nonzero(v.z), 0x08040201u, 0u));
@@ -59,7 +59,7 @@ static __device__ void conclude(const struct ids &m, u64 first, u64 *part, const
 }
 
 /* Counts the rows and keeps their bits; *first is the first with too many. */
-static __device__ __forceinline__ void count(const struct ids &m, u64 *first)
+SYC_INLINE void count(const struct ids &m, u64 *first)
 {
     const syi_moe_ids_from_map_plan &p = m.p;
     const int lane = (int)threadIdx.x % m.readers, row = (int)threadIdx.x / m.readers,
@@ -127,8 +127,7 @@ struct token_rows {
     const u8 *probs;
 };
 
-static __device__ __forceinline__ void put(const syi_moe_ids_from_map_plan &p, const token_rows &row,
-                                           int64_t slot, int64_t e)
+SYC_INLINE void put(const syi_moe_ids_from_map_plan &p, const token_rows &row, int64_t slot, int64_t e)
 {
     syc_store_index(row.ids, slot, e, p.ids.type);
     if (p.prob_bytes == 4)
@@ -138,7 +137,7 @@ static __device__ __forceinline__ void put(const syi_moe_ids_from_map_plan &p, c
 }
 
 /* The ids of token t by `writers` lanes; whole warps call it. */
-static __device__ __forceinline__ void write_token(const struct ids &m, int64_t t)
+SYC_INLINE void write_token(const struct ids &m, int64_t t)
 {
     const syi_moe_ids_from_map_plan &p = m.p;
     const int lane = (int)threadIdx.x % m.writers;
@@ -219,13 +218,17 @@ void syc_moe_ids_from_map(syc_call *call, const syi_plan *plan)
     m.readers = lanes_for(4 * m.words);
     m.writers = lanes_for(m.words);
     m.wide = ((u64)(uintptr_t)p->map.data | (u64)p->map.stride | (u64)p->n_experts) % 16 == 0;
-    const int64_t group = THREADS / m.readers * AHEAD, wanted = (p->n_tokens + group - 1) / group;
-    const int64_t most = 2 * (int64_t)call->device->processors, blocks = wanted < most ? wanted : most;
-    if (p->n_slots > 0 && p->n_tokens <= FEW && p->n_tokens * (p->n_experts + p->n_slots) <= FEW) {
+    const int64_t group = THREADS / m.readers * AHEAD,
+                  blocks = syc_grid(call, syc_ceil(p->n_tokens, group), grid_policy::CHECK);
+    if (syc_takes(call, "one_block",
+                  p->n_slots > 0 && p->n_tokens <= FEW && p->n_tokens * (p->n_experts + p->n_slots) <= FEW
+                      ? NULL
+                      : "the map is large")) {
         call->gate.n = 1;
         syc_launch(&call->queue, count_and_write, SYC_AFTER, 1, THREADS, 0, m, call->gate);
         return;
     }
+    syc_takes(call, "many_blocks");
     call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
     syc_launch(&call->queue, count_rows, SYC_AFTER, call->gate.n, THREADS, 0, m, call->gate);
     if (p->n_slots == 0) {

@@ -101,7 +101,7 @@ struct location_choices {
     __device__ u8 *place(int64_t i) const { return syc_out_row(p.locations, choice(i)) + sample(i) * 4; }
 };
 
-static __device__ __forceinline__ void store_count(const location_choices &c, int64_t e, u32 count)
+SYC_INLINE void store_count(const location_choices &c, int64_t e, u32 count)
 {
     if (c.p.counts.data != NULL)
         syc_store<u64>(c.p.counts.data + e * 8, count);
@@ -208,10 +208,10 @@ void syc_moe_locations(syc_call *call, const syi_plan *plan)
         choices.order = sort_samples(call, p, &memory);
     if (p->n_experts > SYC_MOST_COUNTED) {
         const int64_t items = p->counts.data != NULL && p->n_experts > n ? p->n_experts : n;
-        const int64_t blocks = (items + 255) / 256, limit = 8 * call->device->processors;
         const syc_sorted sorted = syc_sort(call, &memory.sorted, choices, n, bits_of((u64)(most - 1)));
-        syc_launch(&call->queue, place_sorted, SYC_AFTER, blocks < limit ? blocks : limit, 256, 0, choices,
-                   sorted, call->gate);
+        syc_launch(&call->queue, place_sorted, SYC_AFTER,
+                   syc_grid(call, syc_ceil(items, 256), grid_policy::INDEX), 256, 0, choices, sorted,
+                   call->gate);
         return;
     }
     syc_rank_counted(call, choices, counted{choices}, memory.ranks);

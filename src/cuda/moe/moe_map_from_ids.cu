@@ -12,12 +12,12 @@ enum { THREADS = 256, TILE = 16 * 1024, FEW_TILES = 4 }; /* FEW_TILES: that one 
 
 /* ---- Validation ---- */
 
-static __device__ __forceinline__ int64_t id_at(const syi_moe_map_from_ids_plan &p, int64_t t, int64_t j)
+SYC_INLINE int64_t id_at(const syi_moe_map_from_ids_plan &p, int64_t t, int64_t j)
 {
     return syc_index(syc_row(p.ids, t), j, p.ids.type);
 }
 
-static __device__ __forceinline__ bool is_missing(const syi_moe_map_from_ids_plan &p, int64_t id)
+SYC_INLINE bool is_missing(const syi_moe_map_from_ids_plan &p, int64_t id)
 {
     return p.args.allow_missing && (id == -1 || id == p.n_experts);
 }
@@ -110,7 +110,7 @@ struct fill {
 
 /* Stores `bytes` of shared memory by `step` threads, of which this is number `own`; both sides are equally
    far from a multiple of 16. */
-static __device__ __forceinline__ void store_piece(u8 *to, const u8 *from, int bytes, int own, int step)
+SYC_INLINE void store_piece(u8 *to, const u8 *from, int bytes, int own, int step)
 {
     const int head = min(bytes, (int)((16 - (uintptr_t)to % 16) % 16)), vectors = (bytes - head) / 16,
               tail = head + vectors * 16;
@@ -129,7 +129,7 @@ struct tile {
 };
 
 /* Makes tile `number` in shared memory. All threads of the block call it; a barrier must follow. */
-static __device__ __forceinline__ struct tile make_tile(const struct fill &f, int64_t number, uint4 *memory)
+SYC_INLINE struct tile make_tile(const struct fill &f, int64_t number, uint4 *memory)
 {
     u8 *const tile = (u8 *)memory;
     const syi_moe_map_from_ids_plan &p = f.p;
@@ -162,7 +162,7 @@ static __device__ __forceinline__ struct tile make_tile(const struct fill &f, in
     return {&own, to, rows, columns};
 }
 
-static __device__ __forceinline__ void store_tile(const struct tile &t, const u8 *tile)
+SYC_INLINE void store_tile(const struct tile &t, const u8 *tile)
 {
     const struct tiles &own = *t.of;
     if (own.joined) {
@@ -237,11 +237,12 @@ void syc_moe_map_from_ids(syc_call *call, const syi_plan *plan)
         if (p->prob_bytes > 0)
             fill.probs = cut(p, p->probs, (int)p->prob_bytes, processors);
     }
-    if (few) {
+    if (syc_takes(call, "one_block", few ? NULL : "the map is large")) {
         call->gate.n = 1;
         syc_launch(&call->queue, fill_few, SYC_AFTER, 1, THREADS, 0, rows, fill, call->gate);
         return;
     }
+    syc_takes(call, "many_blocks");
     if (p->n_slots <= FEW_SLOTS)
         syc_check(call, rows);
     else

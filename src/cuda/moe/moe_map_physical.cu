@@ -290,15 +290,15 @@ SYC_COLD u32 remainder_of_large(u64 i, u32 n)
 {
     return (u32)(i % n);
 }
-static __device__ __forceinline__ u32 remainder_of(u64 i, u32 n)
+SYC_INLINE u32 remainder_of(u64 i, u32 n)
 {
     return i >> 32 == 0 ? (u32)i % n : remainder_of_large(i, n);
 }
 
 /* The physical expert of a slot that names expert e of token t, which has so many replicas; `turn`: of
    BALANCED. */
-static __device__ __forceinline__ int32_t replica_of(const struct physical &job, int64_t t, int64_t e,
-                                                     u32 replicas, int32_t first, u64 turn)
+SYC_INLINE int32_t replica_of(const struct physical &job, int64_t t, int64_t e, u32 replicas, int32_t first,
+                              u64 turn)
 {
     const u64 token = (u64)job.p.args.token_base + (u64)t;
     switch (job.p.args.rule) {
@@ -313,8 +313,7 @@ static __device__ __forceinline__ int32_t replica_of(const struct physical &job,
     }
 }
 
-static __device__ __forceinline__ void store_physical(const syi_moe_map_physical_plan &p, int64_t t,
-                                                      int64_t j, int32_t physical)
+SYC_INLINE void store_physical(const syi_moe_map_physical_plan &p, int64_t t, int64_t j, int32_t physical)
 {
     if (p.out.data == NULL)
         return;
@@ -382,7 +381,7 @@ static size_t few_bytes(const syi_moe_map_physical_plan *p)
            (p->load.data != NULL ? (size_t)p->n_physical * sizeof(u32) : 0);
 }
 
-static __device__ __forceinline__ void add_counts(u8 *sums, const u32 *counts, int n)
+SYC_INLINE void add_counts(u8 *sums, const u32 *counts, int n)
 {
 #pragma unroll 1
     for (int i = (int)threadIdx.x; sums != NULL && i < n; i += SYC_RANK_THREADS)
@@ -403,6 +402,7 @@ SYC_COLD void report_few(const physical_check &check, u64 first, bool named, con
     syc_report_fault(gate);
 }
 
+/* NOLINT(readability-function-size): steps between barriers, which share counters in registers */
 /* All of it: slots are ranked, which counts them, and experts validated. */
 static __global__ void __launch_bounds__(SYC_RANK_THREADS)
     physical_few(const __grid_constant__ physical_check check, const __grid_constant__ syc_gate gate)
@@ -515,8 +515,7 @@ size_t syc_moe_map_physical_workspace(const syc_device *device, const syi_plan *
 
 static int64_t blocks_for(const syc_call *call, int64_t n)
 {
-    const int64_t wanted = n / 256 + 1, most = 4 * (int64_t)call->device->processors;
-    return wanted < most ? wanted : most;
+    return syc_grid(call, n / 256 + 1, grid_policy::COUNT);
 }
 
 static void clear(syc_call *call, u64 *data, int64_t n)
@@ -531,12 +530,13 @@ void syc_moe_map_physical(syc_call *call, const syi_plan *plan)
     syc_scratch scratch = {call->scratch, 0};
     const struct physical job = lay_out(p, &scratch);
     const physical_check check = {job.n_slots + p->n_experts, job};
-    if (is_few(p)) {
+    if (syc_takes(call, "one_block", is_few(p) ? NULL : "slots are many")) {
         call->gate.n = 1;
         syc_launch(&call->queue, physical_few, SYC_AFTER, 1, SYC_RANK_THREADS, few_bytes(p), check,
                    call->gate);
         return;
     }
+    syc_takes(call, "many_blocks");
     clear(call, job.named, p->n_experts);
     clear(call, job.used, p->n_physical);
     syc_launch(&call->queue, physical_count, SYC_AFTER, blocks_for(call, job.n_slots), 256,

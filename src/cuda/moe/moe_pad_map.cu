@@ -35,7 +35,7 @@ struct part {
     int columns, place, slice;    /* of these four that exist; first column in the block */
 };
 
-static __device__ __forceinline__ part part_of(const struct pad &pad)
+SYC_INLINE part part_of(const struct pad &pad)
 {
     part own;
     own.chunk = blockIdx.x / pad.tiles;
@@ -49,12 +49,12 @@ static __device__ __forceinline__ part part_of(const struct pad &pad)
 }
 
 /* Whether the four columns are there, as a word: loads are then without a branch, several at a time. */
-static __device__ __forceinline__ bool whole_words(const struct pad &pad, const part &own)
+SYC_INLINE bool whole_words(const struct pad &pad, const part &own)
 {
     return pad.words && own.columns == 4;
 }
 
-static __device__ __forceinline__ u32 load_four(const struct pad &pad, const part &own, int64_t t)
+SYC_INLINE u32 load_four(const struct pad &pad, const part &own, int64_t t)
 {
     const u8 *const at = syc_row(pad.p.map, t) + own.e;
     u32 word = 0;
@@ -63,7 +63,7 @@ static __device__ __forceinline__ u32 load_four(const struct pad &pad, const par
     return word;
 }
 
-static __device__ __forceinline__ void store_four(const struct pad &pad, const part &own, int64_t t, u32 word)
+SYC_INLINE void store_four(const struct pad &pad, const part &own, int64_t t, u32 word)
 {
     u8 *const at = syc_out_row(pad.p.padded, t) + own.e;
     for (int i = 0; i < own.columns; i++)
@@ -71,13 +71,13 @@ static __device__ __forceinline__ void store_four(const struct pad &pad, const p
 }
 
 /* 1 in every byte that is zero. */
-static __device__ __forceinline__ u32 zeros_of(u32 word)
+SYC_INLINE u32 zeros_of(u32 word)
 {
     return ~(((word & 0x7f7f7f7fu) + 0x7f7f7f7fu) | word) >> 7 & 0x01010101u;
 }
 
 /* Zeros of each of the four columns in the slice, a byte each. */
-static __device__ __forceinline__ u32 count_slice(const struct pad &pad, const part &own)
+SYC_INLINE u32 count_slice(const struct pad &pad, const part &own)
 {
     u32 sum = 0;
     if (whole_words(pad, own)) {
@@ -211,7 +211,7 @@ static __device__ bool find_needs(const struct pad &pad, const part &own, struct
     return true;
 }
 
-static __device__ __forceinline__ u32 fill(u32 word, struct needs *needs)
+SYC_INLINE u32 fill(u32 word, struct needs *needs)
 {
     const u32 zeros = zeros_of(word);
 #pragma unroll
@@ -223,8 +223,7 @@ static __device__ __forceinline__ u32 fill(u32 word, struct needs *needs)
     return word;
 }
 
-static __device__ __forceinline__ void write_slice(const struct pad &pad, const part &own, bool some,
-                                                   struct needs *needs)
+SYC_INLINE void write_slice(const struct pad &pad, const part &own, bool some, struct needs *needs)
 {
     if (!whole_words(pad, own)) {
 #pragma unroll 1
@@ -321,7 +320,7 @@ static struct pad lay_out(const syc_device *device, const syi_moe_pad_map_plan *
         pad.width *= 2;
     pad.slices = THREADS / pad.width;
     pad.tiles = (p->n_experts + 4 * pad.width - 1) / (4 * pad.width);
-    const int64_t blocks = 8 * (int64_t)(device->processors > 0 ? device->processors : 1);
+    const int64_t blocks = grid_policy::INDEX * (int64_t)(device->processors > 0 ? device->processors : 1);
     const int64_t even = p->n_tokens / pad.slices * pad.tiles / blocks;
     pad.slice = even < AHEAD ? (int64_t)AHEAD : even > MOST_IN_BYTE ? (int64_t)MOST_IN_BYTE : even;
     pad.n_chunks = p->n_tokens / (pad.slice * pad.slices) + 1;
@@ -342,11 +341,12 @@ void syc_moe_pad_map(syc_call *call, const syi_plan *plan)
     struct pad few = pad;
     few.slices = FEW_SLICES;
     few.slice = (pad.p.n_tokens + few.slices - 1) / few.slices;
-    if (pad.tiles == 1 && few.slice <= FEW_TOKENS) {
+    if (syc_takes(call, "one_block", pad.tiles == 1 && few.slice <= FEW_TOKENS ? NULL : "the map is large")) {
         call->gate.n = 1;
         syc_launch(&call->queue, pad_few, SYC_AFTER, 1, pad.width * FEW_SLICES, 0, few, call->gate);
         return;
     }
+    syc_takes(call, "many_blocks");
     call->gate.n = (int)(tiles < SYC_MAX_CHECK_BLOCKS ? tiles : SYC_MAX_CHECK_BLOCKS);
     syc_launch(&call->queue, pad_count, SYC_AFTER, pad.n_chunks * pad.tiles, THREADS, 0, pad);
     syc_launch(&call->queue, pad_find, SYC_EARLY, call->gate.n, FIND_COLUMNS * FIND_PARTS, 0, pad,

@@ -102,7 +102,7 @@ static inline __device__ __host__ int line(int shift)
 }
 
 /* Bit b: byte b is not 0. */
-static __device__ __forceinline__ u32 bits_of(uint4 v)
+SYC_INLINE u32 bits_of(uint4 v)
 {
     const auto ones = [](u32 x) { return ((((x & 0x7f7f7f7fu) + 0x7f7f7f7fu) | x) >> 7) & 0x01010101u; };
     return __dp4a(ones(v.x), 0x08040201u, __dp4a(ones(v.y), 0x80402010u, 0u)) |
@@ -153,7 +153,7 @@ static __device__ void map_bits(const chunks &a, int64_t t0, int n, u32 *rm, u32
 }
 
 /* Experts in the first n words of a token. */
-static __device__ __forceinline__ int count_words(const u32 *words, int n)
+SYC_INLINE int count_words(const u32 *words, int n)
 {
     int sum = 0;
 #pragma unroll 4
@@ -276,8 +276,8 @@ static __device__ void add_counts(const chunks &a, u32 *sum, u32 *before)
 
 /* Waits for the counts; total[e]: rows of experts before e; base[e]: and those of e in chunks before. False:
    a fault. */
-static __device__ __forceinline__ bool add_chunks(const chunks &a, const syc_slot_rows &out, u32 *work,
-                                                  u32 *total, u32 *base, const syc_gate &gate)
+SYC_INLINE bool add_chunks(const chunks &a, const syc_slot_rows &out, u32 *work, u32 *total, u32 *base,
+                           const syc_gate &gate)
 {
     const int e = (int)threadIdx.x, v8 = padded(a.n_experts) / 8, at = (e & 7) * v8 + (e >> 3);
 #pragma unroll 1
@@ -393,6 +393,30 @@ static void rank_chunks(syc_call *call, const chunks &a, const syc_slot_rows &ou
 
 enum { ALONE_SLOTS = 32, ALONE_TOKENS = 512 };
 
+/* The rows of a token, and their experts, by a thread for each word of its map. */
+SYC_INLINE void rank_token(const chunks &a, u32 t, const u32 *map, const u32 *cm, const u32 *base, int *rows,
+                           int *experts)
+{
+    const int own = (int)threadIdx.x;
+    const u32 wide = 32u << a.shift, *const tokens = cm + (t >> 5) * wide;
+    int j = count_words(map, own);
+#pragma unroll 1
+    for (u32 m = map[own]; m != 0; m &= m - 1, j++) {
+        const int e = own * 32 + __ffs((int)m) - 1;
+        u32 row = base[e] + (u32)__popc(tokens[e] & ((1u << (t & 31)) - 1));
+#pragma unroll 4
+        for (u32 g = 0; g < t >> 5; g++)
+            row += (u32)__popc(cm[g * wide + (u32)e]);
+        rows[j] = (int)row;
+        experts[j] = e;
+    }
+    if (own == (1 << a.shift) - 1)
+#pragma unroll 1
+        for (; j < a.k; j++)
+            rows[j] = -1;
+}
+
+/* NOLINT(readability-function-size): steps between barriers, which share counters in registers */
 /* One kernel: every block reads the whole map, then ranks and moves its own parts of tokens; the first is
    loaded meanwhile. */
 template <bool WIDE>
@@ -444,24 +468,8 @@ static __global__ void __launch_bounds__(INDEX_THREADS, 2)
 #pragma unroll 1
     for (;;) {
         const u32 t = item / parts, part = item - t * parts, v = part * width + threadIdx.x;
-        if (own < words) {
-            const u32 *const tokens = cm + (t >> 5) * (u32)wide;
-            int j = count_words(rm + t * (u32)ld, own);
-#pragma unroll 1
-            for (u32 m = rm[t * (u32)ld + threadIdx.x]; m != 0; m &= m - 1, j++) {
-                const int e = own * 32 + __ffs((int)m) - 1;
-                u32 row = base[e] + (u32)__popc(tokens[e] & ((1u << (t & 31)) - 1));
-#pragma unroll 4
-                for (u32 g = 0; g < t >> 5; g++)
-                    row += (u32)__popc(cm[g * (u32)wide + (u32)e]);
-                rows[j] = (int)row;
-                experts[j] = e;
-            }
-            if (own == words - 1)
-#pragma unroll 1
-                for (; j < a.k; j++)
-                    rows[j] = -1;
-        }
+        if (own < words)
+            rank_token(a, t, rm + t * (u32)ld, cm, base, rows, experts);
         __syncthreads();
         if (threadIdx.x < width && v < all)
 #pragma unroll 4
@@ -479,30 +487,28 @@ static __global__ void __launch_bounds__(INDEX_THREADS, 2)
         load(item);
         __syncthreads();
     }
-#pragma unroll 1
-    for (int64_t row = (int64_t)live + blockIdx.x; row < s.n_to; row += gridDim.x) {
-#pragma unroll 1
-        for (u32 v = threadIdx.x; v < all; v += INDEX_THREADS)
-            __stcs((uint4 *)(s.to.data + row * s.to.stride) + v, make_uint4(0, 0, 0, 0));
-        if (own == 0)
-            out.clear(row);
-    }
+    syc_fan_clear(out, s, (int64_t)live + blockIdx.x, gridDim.x);
 }
 
-/* Whether the call is small: the whole map is little work for a block. */
-static bool is_alone(const chunks *a, const syc_fan_shape *s, int processors)
+/* One kernel does all of a small call: the whole map is little work for a block. */
+static const char *alone_why_not(const syi_moe_permute_plan *p, const chunks *a, const syc_fan_shape *s,
+                                 int processors)
 {
-    return a->n > 0 && a->k <= ALONE_SLOTS && a->n_tokens <= ALONE_TOKENS && s->bytes > 0 &&
-           s->bytes < 1 << 20 && syc_fan_alignment(s) % 16 == 0 &&
-           a->n_tokens * a->n_experts <= 125 * (int64_t)processors;
+    return p->codes.given                    ? "rows become codes"
+           : a->n == 0 || a->k > ALONE_SLOTS ? "a token has too many choices"
+           : a->n_tokens > ALONE_TOKENS      ? "there are too many tokens"
+           : a->n_tokens * a->n_experts > moe_policy::ALONE_CELLS * (int64_t)processors ? "the map is large"
+           : s->bytes == 0 || s->bytes >= 1 << 20 ? "rows are empty, or of 1 MiB and more"
+           : syc_fan_alignment(s) % 16 != 0       ? "rows are not aligned to 16 bytes"
+                                                  : NULL;
 }
 
 template <bool WIDE>
 static void run_alone(syc_call *call, const chunks &a, const syc_slot_rows &out, const syc_fan_shape *s)
 {
     const int64_t vectors = s->bytes / 16, processors = call->device->processors;
-    const int64_t wanted = syc_ceil(3 * processors, 4 * a.n_tokens), useful = syc_ceil(vectors, 64),
-                  least = syc_ceil(vectors, INDEX_THREADS);
+    const int64_t wanted = syc_ceil(grid_policy::PARTS * processors, 4 * a.n_tokens),
+                  useful = syc_ceil(vectors, 64), least = syc_ceil(vectors, INDEX_THREADS);
     const int64_t some = wanted < useful ? wanted : useful, parts = some > least ? some : least,
                   items = a.n_tokens * parts;
     const size_t shared =
@@ -534,12 +540,12 @@ static void permute_packed(syc_call *call, const syi_moe_permute_plan *p)
     chunks a = chunks_of(p, call->device->processors);
     a.counts = (u16 *)(call->scratch + 256);
     const bool coded = p->codes.given;
-    if (!coded && is_alone(&a, &shape, call->device->processors)) {
+    if (syc_takes(call, "alone", alone_why_not(p, &a, &shape, call->device->processors))) {
         is_wide(p) ? run_alone<true>(call, a, rows, &shape) : run_alone<false>(call, a, rows, &shape);
         return;
     }
     const bool ring = !coded && syc_ring_stages(call->device, &shape) > 0;
-    if (a.n > 0)
+    if (syc_takes(call, "rank_chunks", a.n > 0 ? NULL : "experts or choices are too many for shared memory"))
         is_wide(p) ? rank_chunks<true>(call, a, rows, ring) : rank_chunks<false>(call, a, rows, ring);
     else
         rank_listed(call, p, rows);
@@ -576,8 +582,7 @@ static __global__ void __launch_bounds__(256) transpose_map(const capacity c)
 }
 
 /* Token t gets place `place` of expert e, or none. */
-static __device__ __forceinline__ void put_token(const syi_moe_permute_plan &p, int64_t e, int64_t place,
-                                                 int64_t t, bool routed)
+SYC_INLINE void put_token(const syi_moe_permute_plan &p, int64_t e, int64_t place, int64_t t, bool routed)
 {
     if (place >= p.n_slots)
         return;

@@ -166,7 +166,7 @@ struct syc_slots_ahead {
 
 /* Lists the experts and weights of this block's tokens by the workers, while the kernel before validates:
    nothing but scratch. */
-static __device__ __forceinline__ void syc_list_tokens(const syc_moe_lists &l)
+SYC_INLINE void syc_list_tokens(const syc_moe_lists &l)
 {
     const int lanes = syc_map_lanes(l.n_experts), each = 32 / lanes;
     const int64_t step = (int64_t)(SYC_WORKERS / 32) * each * gridDim.x,
@@ -183,23 +183,21 @@ static __device__ __forceinline__ void syc_list_tokens(const syc_moe_lists &l)
 }
 
 /* Which slots of an item have a row, as bits. */
-static __device__ __forceinline__ u32 syc_live_slots(const syc_moe_lists &l, int32_t row, int first)
+SYC_INLINE u32 syc_live_slots(const syc_moe_lists &l, int32_t row, int first)
 {
     return __ballot_sync(SYC_ALL_LANES, row >= 0) >> first & ((1u << l.n_slots) - 1u);
 }
 
 /* The weight of slot `lane`, from those of the item; with l.weights they are those of its rows, one after the
    other. */
-static __device__ __forceinline__ float syc_slot_weight(const syc_moe_lists &l, float weight, int first,
-                                                        u32 live)
+SYC_INLINE float syc_slot_weight(const syc_moe_lists &l, float weight, int first, u32 live)
 {
     return __shfl_sync(SYC_ALL_LANES, weight,
                        (first + (l.weights != NULL ? __popc(live & syc_lanes_below()) : syc_lane())) & 31);
 }
 
 /* Barriers of the stages, by thread 0; all others wait for it. */
-static __device__ __forceinline__ void syc_items_begin(const syc_items &r, syc_barrier *full,
-                                                       syc_barrier *empty, int arrivals)
+SYC_INLINE void syc_items_begin(const syc_items &r, syc_barrier *full, syc_barrier *empty, int arrivals)
 {
     if (threadIdx.x == 0) {
 #pragma unroll 1
@@ -219,9 +217,8 @@ static __device__ __forceinline__ void syc_items_begin(const syc_items &r, syc_b
  * is that of slot `lane` of its token.
  */
 template <class Load>
-static __device__ __forceinline__ bool syc_items_run(const syc_moe_lists &l, const syc_items &r,
-                                                     syc_barrier *full, syc_barrier *empty, bool producer,
-                                                     const syc_gate &gate, const Load &load)
+SYC_INLINE bool syc_items_run(const syc_moe_lists &l, const syc_items &r, syc_barrier *full,
+                              syc_barrier *empty, bool producer, const syc_gate &gate, const Load &load)
 {
     syc_cursor c = {blockIdx.x, 0, 0, 0};
     syc_slots_ahead ahead;

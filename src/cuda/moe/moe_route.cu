@@ -420,6 +420,7 @@ static __device__ __forceinline__ bool told(struct team *team, bool here)
 }
 
 /* TEAM: all warps of a block have one token, and neighbouring experts each. */
+/* NOLINT(readability-function-size): a token stays in registers from its logits to its weights */
 template <int N, bool TEAM>
 static __global__ void __launch_bounds__(32 * WARPS, N <= 8    ? 8
                                                      : N <= 16 ? 4
@@ -572,7 +573,7 @@ static __global__ void __launch_bounds__(32 * WARPS)
 
 static int64_t few_blocks(const syc_device *device, int64_t n)
 {
-    const int64_t wanted = (n + 255) / 256, most = 8 * (int64_t)device->processors;
+    const int64_t wanted = (n + 255) / 256, most = grid_policy::INDEX * (int64_t)device->processors;
     return wanted < most ? wanted : most;
 }
 
@@ -683,10 +684,12 @@ static void route(syc_call *call, syc_route *r, syc_start start)
     r->direct = r->p.args.score == SY_SCORE_SOFTMAX && r->p.bias.data == NULL && r->p.args.groups == 0 &&
                 r->p.scores.data == NULL && r->p.k < MOST_SLOTS;
     r->block_bytes = syc_route_block_bytes(&r->p);
-    if (has_many(&r->p))
+    if (!syc_takes(call, "warps",
+                   has_many(&r->p) ? "experts, groups or choices are too many for a warp" : NULL)) {
+        syc_takes(call, "blocks");
         syc_launch(&call->queue, syc_route_many, start, many_blocks(call->device, &r->p), SYC_ROUTE_THREADS,
                    0, *r, call->gate);
-    else if (syi_experts_given(&r->p))
+    } else if (syi_experts_given(&r->p))
         launch_warps(call, r, route_given, start);
     else if (has_team(&r->p) && r->each <= 8)
         launch_few<8, true>(call, r, start);

@@ -58,7 +58,7 @@ struct syc_route {
 
 /* The canonical value of a float: NaN becomes -inf, +inf the largest number, -0 becomes +0. Adding 0 quiets a
    NaN that signals, which a maximum might return. */
-static __device__ __forceinline__ float syc_canonical_number(float x)
+SYC_INLINE float syc_canonical_number(float x)
 {
     return fminf(fmaxf(x + 0.0f, -INFINITY), 0x1.fffffep127f);
 }
@@ -69,39 +69,37 @@ struct syc_softmax {
     double divisor;
 };
 
-static __device__ __forceinline__ float syc_route_score(sy_route_score score, u32 key,
-                                                        const syc_softmax &softmax)
+SYC_INLINE float syc_route_score(sy_route_score score, u32 key, const syc_softmax &softmax)
 {
     if (score == SY_SCORE_SOFTMAX)
         return syi_share(syi_exp(syi_key_value(key) - softmax.max), softmax.divisor);
     return syi_lone_score(score, key);
 }
 
-static __device__ __forceinline__ int64_t syc_float_bytes(sy_type type)
+SYC_INLINE int64_t syc_float_bytes(sy_type type)
 {
     return type == SY_TYPE_F32 ? 4 : 2;
 }
 
-static __device__ __forceinline__ u32 syc_logit_key(const syi_moe_route_plan &p, int64_t t, int64_t e)
+SYC_INLINE u32 syc_logit_key(const syi_moe_route_plan &p, int64_t t, int64_t e)
 {
     return syi_key(__float_as_uint(
         syc_load_float(syc_row(p.logits, t) + e * syc_float_bytes(p.logits.type), p.logits.type)));
 }
 
-static __device__ __forceinline__ bool syc_is_finished(const syi_moe_route_plan &p, int64_t t)
+SYC_INLINE bool syc_is_finished(const syi_moe_route_plan &p, int64_t t)
 {
     return p.finished.data != NULL && p.finished.data[t] != 0;
 }
 
 /* The key of the value that decides about an expert of this score and key. */
-static __device__ __forceinline__ u32 syc_route_value(const syi_moe_route_plan &p, int64_t e, float score,
-                                                      u32 key)
+SYC_INLINE u32 syc_route_value(const syi_moe_route_plan &p, int64_t e, float score, u32 key)
 {
     const float bias = p.bias.data != NULL ? __uint_as_float(syc_load<u32>(p.bias.data + e * 4)) : 0.0f;
     return syi_key(__float_as_uint((p.args.select == SY_SELECT_LOGIT ? syi_key_value(key) : score) + bias));
 }
 
-static __device__ __forceinline__ u32 syc_shared_key(const syi_moe_route_plan &p, int64_t t, int64_t i)
+SYC_INLINE u32 syc_shared_key(const syi_moe_route_plan &p, int64_t t, int64_t i)
 {
     return syi_key(__float_as_uint(syc_load_float(
         syc_row(p.shared_logits, t) + i * syc_float_bytes(p.shared_logits.type), p.shared_logits.type)));
@@ -119,7 +117,7 @@ SYC_COLD float syc_add_shared(const syi_moe_route_plan &p, int64_t t, float sum)
 /* ---- Given experts ---- */
 
 /* The expert of a slot, or -1. */
-static __device__ __forceinline__ int syc_given_expert(const syi_moe_route_plan &p, int64_t row, int64_t j)
+SYC_INLINE int syc_given_expert(const syi_moe_route_plan &p, int64_t row, int64_t j)
 {
     const int64_t id = syi_given_id(&p, row, j);
     return syi_is_expert(&p, id) ? (int)id : -1;
@@ -181,8 +179,7 @@ static __device__ void syc_clear_rows(const syi_moe_route_plan &p, int64_t t, in
         syc_clear_bytes(syc_out_row(p.probs, t), p.n_columns * syc_float_bytes(p.probs.type), own, step);
 }
 
-static __device__ __forceinline__ void syc_put_slot(const syi_moe_route_plan &p, int64_t t, int64_t slot,
-                                                    int64_t e, float w)
+SYC_INLINE void syc_put_slot(const syi_moe_route_plan &p, int64_t t, int64_t slot, int64_t e, float w)
 {
     if (p.ids.data != NULL)
         syc_store_index(syc_out_row(p.ids, t), slot, e, p.ids.type);
@@ -193,8 +190,7 @@ static __device__ __forceinline__ void syc_put_slot(const syi_moe_route_plan &p,
 
 /* Everything about one slot; the rows of map and probs are cleared already. E+S is that of a finished token,
    -1 is unused. */
-static __device__ __forceinline__ void syc_put_winner(const syc_route &r, int64_t t, int64_t slot, int e,
-                                                      float w)
+SYC_INLINE void syc_put_winner(const syc_route &r, int64_t t, int64_t slot, int e, float w)
 {
     const syi_moe_route_plan &p = r.p;
     syc_put_slot(p, t, slot, e, w);
@@ -294,8 +290,7 @@ SYC_COLD void syc_score_many(const syc_route &r, const syc_route_block &b, int64
  * finds the k-th key.
  */
 template <class Key, class Visit>
-static __device__ __forceinline__ void syc_choose(int64_t n, int64_t k, syc_route_shared *s, Key key,
-                                                  Visit visit)
+SYC_INLINE void syc_choose(int64_t n, int64_t k, syc_route_shared *s, Key key, Visit visit)
 {
     u32 prefix = 0, mask = 0, rest = (u32)k;
     for (int shift = 24; shift >= 0; shift -= 8) {
@@ -449,8 +444,7 @@ SYC_COLD float syc_given_many(const syc_route &r, const syc_route_block &b, int6
 }
 
 /* The best experts of a token, weighed and put. */
-static __device__ __forceinline__ float syc_choose_many(const syc_route &r, const syc_route_block &b,
-                                                        int64_t t, syc_route_shared *s)
+SYC_INLINE float syc_choose_many(const syc_route &r, const syc_route_block &b, int64_t t, syc_route_shared *s)
 {
     const syi_moe_route_plan &p = r.p;
     if (p.args.groups > 0)

@@ -16,5 +16,6 @@ struct syc_spread {
 };
 
 /* Both gradients of packed rows whose vectors of 16 bytes are aligned, by one kernel (moe_spread_ring.cu). */
-bool syc_moe_spread_ring_pays(const syc_device *device, const syc_spread *spread, bool wants_grad_probs);
+const char *syc_moe_spread_ring_why_not(const syc_device *device, const syc_spread *spread,
+                                        bool wants_grad_probs);
 void syc_moe_spread_ring(syc_call *call, const syc_spread *spread);

@@ -39,12 +39,18 @@ static int teams_of(const syc_items *r)
 }
 
 /* Rows that are long enough. */
-bool syc_moe_spread_ring_pays(const syc_device *device, const syc_spread *s, bool wants_grad_probs)
+const char *syc_moe_spread_ring_why_not(const syc_device *device, const syc_spread *s, bool wants_grad_probs)
 {
     const syc_moe_lists *const l = &s->lists;
-    return syc_has_bulk(device) && !l->capacity && wants_grad_probs && l->n_rows > 0 && l->n_slots >= 2 &&
-           l->n_slots <= MOST_SLOTS && s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2) >= 4096 &&
-           s->hidden % SYI_DOT_LANES == 0 && l->n_tokens >= 4 * (int64_t)device->processors;
+    return !syc_has_bulk(device)                                 ? "the device has no bulk loads"
+           : l->capacity || l->n_rows == 0                       ? "experts have capacity places, or no rows"
+           : !wants_grad_probs                                   ? "there is no grad_probs"
+           : l->n_slots < 2 || l->n_slots > MOST_SLOTS           ? "a token has one choice, or too many"
+           : s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2) < 4096 ? "rows are shorter than 4 KiB"
+           : s->hidden % SYI_DOT_LANES != 0                      ? "rows are no multiple of 16 numbers"
+           : l->n_tokens < moe_policy::SPREAD_RING_TOKENS * (int64_t)device->processors
+               ? "tokens are fewer than 4 for each processor"
+               : NULL;
 }
 
 /* ---- Stores ---- */
@@ -80,8 +86,8 @@ struct owned {
 };
 
 template <class Numbers>
-static __device__ __forceinline__ void store_rows(const syc_spread &s, const syc_items &r, const u8 *memory,
-                                                  syc_barrier *full, syc_barrier *empty)
+SYC_INLINE void store_rows(const syc_spread &s, const syc_items &r, const u8 *memory, syc_barrier *full,
+                           syc_barrier *empty)
 {
     const syc_moe_lists &l = s.lists;
     const int slots = (int)l.n_slots, v = (int)threadIdx.x & ((1 << r.shift) - 1),
@@ -132,7 +138,7 @@ template <sy_type type> struct couple {
     typedef syc_numbers<type, false> Numbers;
     typedef typename std::conditional<type == SY_TYPE_F32, u64, u32>::type V;
 
-    static __device__ __forceinline__ void widen(V v, float (&x)[2])
+    SYC_INLINE void widen(V v, float (&x)[2])
     {
         float one[1];
 #pragma unroll
@@ -141,7 +147,7 @@ template <sy_type type> struct couple {
             x[i] = one[0];
         }
     }
-    static __device__ __forceinline__ void add_product(float (&sum)[2], V x, V y)
+    SYC_INLINE void add_product(float (&sum)[2], V x, V y)
     {
         float p[2], q[2];
         widen(x, p);
@@ -153,8 +159,7 @@ template <sy_type type> struct couple {
 };
 
 /* Adds two lanes of the products of a piece of n bytes. */
-template <sy_type type>
-static __device__ __forceinline__ void add_products(float (&sum)[2], const u8 *x, const u8 *y, int n)
+template <sy_type type> SYC_INLINE void add_products(float (&sum)[2], const u8 *x, const u8 *y, int n)
 {
     typedef typename couple<type>::V V;
     enum { STEP = SYI_DOT_LANES * syc_numbers<type, false>::SIZE, AHEAD = 8 };
@@ -176,7 +181,7 @@ static __device__ __forceinline__ void add_products(float (&sum)[2], const u8 *x
         couple<type>::add_product(sum, *(const V *)(x + i), *(const V *)(y + i));
 }
 
-static __device__ __forceinline__ float fold_lanes(const float (&sum)[2])
+SYC_INLINE float fold_lanes(const float (&sum)[2])
 {
     float a = sum[0], b = sum[1];
 #pragma unroll
@@ -189,8 +194,7 @@ static __device__ __forceinline__ float fold_lanes(const float (&sum)[2])
 
 /* Zeros for the experts that a token is not routed to, by a warp. It is routed to the n from lane `base`
    on. */
-static __device__ __forceinline__ void clear_probs(const syc_spread &s, int64_t t, float experts, int base,
-                                                   int n)
+SYC_INLINE void clear_probs(const syc_spread &s, int64_t t, float experts, int base, int n)
 {
     u8 *const to = syc_out_row(s.grad_probs, t);
 #pragma unroll 1
@@ -213,9 +217,8 @@ static __device__ __forceinline__ void clear_probs(const syc_spread &s, int64_t 
 
 /* DOT_SLOTS slots for each warp of a team; `team` takes each of `teams` items. */
 template <sy_type type>
-static __device__ __forceinline__ void add_dots(const syc_spread &s, const syc_items &r, const u8 *memory,
-                                                syc_barrier *full, syc_barrier *empty, int warp, int team,
-                                                int teams)
+SYC_INLINE void add_dots(const syc_spread &s, const syc_items &r, const u8 *memory, syc_barrier *full,
+                         syc_barrier *empty, int warp, int team, int teams)
 {
     enum { SIZE = syc_numbers<type, false>::SIZE };
     const syc_moe_lists &l = s.lists;
@@ -259,7 +262,7 @@ static __device__ __forceinline__ void add_dots(const syc_spread &s, const syc_i
 /* ---- The ring ---- */
 
 /* Zeros for rows that no slot names; by a warp. */
-static __device__ __forceinline__ void clear_rows(const syc_spread &s, int64_t row_bytes)
+SYC_INLINE void clear_rows(const syc_spread &s, int64_t row_bytes)
 {
     const syc_moe_lists &l = s.lists;
 #pragma unroll 1
@@ -277,7 +280,7 @@ static __device__ __forceinline__ void clear_rows(const syc_spread &s, int64_t r
 }
 
 /* Zeros for all tokens of the block; by a warp. */
-static __device__ __forceinline__ void clear_all_probs(const syc_spread &s, const syc_items &r)
+SYC_INLINE void clear_all_probs(const syc_spread &s, const syc_items &r)
 {
     syc_slots_ahead ahead;
     ahead.begin(s.lists, r, SYC_EXPERTS, 0, r.pieces);

@@ -47,13 +47,18 @@ static bool has_pieces(const syc_moe_sums *s)
 }
 
 /* Whether rows are many and long enough, whatever the alignment of those that are no codes. */
-bool syc_moe_ring_pays(const syc_device *device, const syc_moe_sums *s)
+const char *syc_moe_ring_why_not(const syc_device *device, const syc_moe_sums *s)
 {
     const syc_moe_lists *const l = &s->lists;
     const int64_t row_bytes = s->hidden * (s->type == SY_TYPE_F32 ? 4 : 2);
-    return syc_has_bulk(device) && !l->capacity && l->n_slots >= 4 && l->n_slots <= 16 && s->hidden >= 256 &&
-           (s->codes.given || row_bytes >= LEAST_ROW) && l->n_tokens >= 8 * (int64_t)device->processors &&
-           (!s->codes.given || has_pieces(s));
+    return !syc_has_bulk(device)               ? "the device has no bulk loads"
+           : l->capacity                       ? "experts have capacity places"
+           : l->n_slots < 4 || l->n_slots > 16 ? "a token has fewer than 4 choices, or more than 16"
+           : s->hidden < 256 || (!s->codes.given && row_bytes < LEAST_ROW) ? "rows are short"
+           : l->n_tokens < moe_policy::SUM_RING_TOKENS * (int64_t)device->processors
+               ? "tokens are fewer than 8 for each processor"
+           : s->codes.given && !has_pieces(s) ? "pieces of codes cannot be loaded with their scales"
+                                              : NULL;
 }
 
 static __device__ __forceinline__ float scale_at(const syi_row_codes_plan &p, const u8 *scales, int group)

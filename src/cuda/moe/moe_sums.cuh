@@ -81,24 +81,28 @@ void syc_moe_take_sums(const syc_device *device, syc_moe_sums *sums, syc_scratch
 void syc_moe_sum(syc_call *call, const syc_moe_sums *sums); /* after the validation */
 
 /* The same for packed rows whose vectors of 16 bytes are aligned, and for codes, whose alignment
-   syc_moe_ring_pays knows (moe_sum_ring.cu). */
-bool syc_moe_ring_pays(const syc_device *device, const syc_moe_sums *sums);
+   syc_moe_ring_why_not knows (moe_sum_ring.cu). */
+const char *syc_moe_ring_why_not(const syc_device *device, const syc_moe_sums *sums);
+static inline bool syc_moe_ring_pays(const syc_device *device, const syc_moe_sums *sums)
+{
+    return syc_moe_ring_why_not(device, sums) == NULL;
+}
 void syc_moe_sum_ring(syc_call *call, const syc_moe_sums *sums);
 
 /* ---- Entries ---- */
 
-static __device__ __forceinline__ u32 syc_lanes_below()
+SYC_INLINE u32 syc_lanes_below()
 {
     return (1u << syc_lane()) - 1u;
 }
 
-static __device__ __forceinline__ int64_t syc_entries(const syc_moe_lists &l, int64_t t)
+SYC_INLINE int64_t syc_entries(const syc_moe_lists &l, int64_t t)
 {
     return l.capacity ? __ldcg(l.start + t + 1) - __ldcg(l.start + t) : l.n_slots;
 }
 
 /* The row of an entry, or -1: none, or not among those that exist. */
-static __device__ __forceinline__ int32_t syc_entry_row(const syc_moe_lists &l, int64_t t, int64_t entry)
+SYC_INLINE int32_t syc_entry_row(const syc_moe_lists &l, int64_t t, int64_t entry)
 {
     if (l.capacity)
         return __ldcg(l.list + __ldcg(l.start + t) + entry);
@@ -111,24 +115,23 @@ static __device__ __forceinline__ int32_t syc_entry_row(const syc_moe_lists &l, 
  * The slot from which a row gets its gradient: the highest that names it. The table is never cleared;
  * whatever a word held before, it counts only if its slot names the row.
  */
-static __device__ __forceinline__ int32_t syc_owner(const syc_moe_lists &l, int64_t row)
+SYC_INLINE int32_t syc_owner(const syc_moe_lists &l, int64_t row)
 {
     return __ldcg(l.owner + row);
 }
-static __device__ __forceinline__ bool syc_names(const syc_moe_lists &l, int32_t slot, int64_t row)
+SYC_INLINE bool syc_names(const syc_moe_lists &l, int32_t slot, int64_t row)
 {
     return slot >= 0 && slot < l.n_rows && (int32_t)syc_load<u32>(l.indices + (int64_t)slot * 4) == row;
 }
 
-static __device__ __forceinline__ float syc_prob(const syc_moe_lists &l, int64_t t, int64_t column)
+SYC_INLINE float syc_prob(const syc_moe_lists &l, int64_t t, int64_t column)
 {
     return syc_load_float(syc_row(l.probs, t) + column * (l.prob_type == SY_TYPE_F32 ? 4 : 2), l.prob_type);
 }
 
 /* Lists the experts and weights of a token, as far as they are wanted; returns how many it is routed to. See
    syc_each_expert. */
-static __device__ __forceinline__ int64_t syc_list_token(const syc_moe_lists &l, int64_t t, const u8 *map,
-                                                         int lanes, u64 bytes)
+SYC_INLINE int64_t syc_list_token(const syc_moe_lists &l, int64_t t, const u8 *map, int lanes, u64 bytes)
 {
     return syc_each_expert(map, l.n_experts, lanes, bytes, [&](int64_t n, int64_t e) {
         if (n < l.n_slots && l.experts != NULL)
@@ -143,8 +146,8 @@ static __device__ __forceinline__ int64_t syc_list_token(const syc_moe_lists &l,
  * 0, 32 ... and keeps *live, the rows so far, between. `mine` is shared memory of 32 weights of this warp: a
  * token of up to 32 slots finds its weights there by itself, before the validation has ended.
  */
-static __device__ __forceinline__ float syc_entry_weight(const syc_moe_lists &l, int64_t t, int64_t first,
-                                                         int32_t row, float *mine, int64_t *live)
+SYC_INLINE float syc_entry_weight(const syc_moe_lists &l, int64_t t, int64_t first, int32_t row, float *mine,
+                                  int64_t *live)
 {
     const u32 rows = __ballot_sync(SYC_ALL_LANES, row >= 0);
     const int64_t rank = *live + __popc(rows & syc_lanes_below());
@@ -171,8 +174,7 @@ static __device__ __forceinline__ float syc_entry_weight(const syc_moe_lists &l,
 /* ---- Sums and groups of threads ---- */
 
 /* sum = sum + w * x, each rounded. A row of weight 0 is not read as a number at all. */
-template <class Numbers>
-static __device__ __forceinline__ void syc_add_row(float (&sum)[Numbers::N], float w, uint4 v)
+template <class Numbers> SYC_INLINE void syc_add_row(float (&sum)[Numbers::N], float w, uint4 v)
 {
     float x[Numbers::N];
     if (w == 0.0f)
@@ -205,7 +207,7 @@ static inline syc_groups syc_groups_of(int64_t items, int64_t pieces, int ahead,
         g.shift++;
     const int64_t blocks = (items + (SYC_GROUP_THREADS >> g.shift) - 1) >> (8 - g.shift);
     const int64_t round = (int64_t)ahead << g.shift, most = (pieces + round - 1) / round;
-    const int64_t wanted = blocks > 0 ? (3 * (int64_t)processors + blocks - 1) / blocks : 1;
+    const int64_t wanted = blocks > 0 ? (grid_policy::PARTS * (int64_t)processors + blocks - 1) / blocks : 1;
     const int64_t parts = wanted < most ? wanted : most;
     g.parts = syc_divisor_of((u32)(parts > 0 ? parts : 1));
     g.part = (pieces + g.parts.d - 1) / g.parts.d;
@@ -217,7 +219,7 @@ static inline int64_t syc_groups_blocks(const syc_groups *g, int64_t items)
     return ((items + (SYC_GROUP_THREADS >> g->shift) - 1) >> (8 - g->shift)) * g->parts.d;
 }
 
-static __device__ __forceinline__ struct syc_place syc_place_of(const syc_groups &g, u32 block)
+SYC_INLINE struct syc_place syc_place_of(const syc_groups &g, u32 block)
 {
     const u32 whole = syc_divide(block, g.parts), part = block - whole * g.parts.d;
     struct syc_place p;

@@ -279,8 +279,7 @@ void syc_moe_validate(syc_call *call, const syc_moe_lists *l)
     } else if (l->n_rows > 0 && (l->map.data != NULL || l->owner != NULL)) {
         /* of a block */
         const int64_t tokens = CHECK_WARPS * 32 / (l->map.data != NULL ? syc_map_lanes(l->n_experts) : 32);
-        const int64_t wanted = syc_ceil(l->n_tokens, tokens), most = 2 * processors;
-        const int64_t blocks = wanted < most ? wanted : most;
+        const int64_t blocks = syc_grid(call, syc_ceil(l->n_tokens, tokens), grid_policy::CHECK);
         call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
         syc_prefer_shared(&call->queue, check_tokens);
         syc_launch(&call->queue, check_tokens, SYC_AFTER, call->gate.n, CHECK_THREADS, 0, *l, call->gate);
@@ -585,21 +584,26 @@ struct sums_launch {
 
     template <sy_type T, bool WIDE> void run() const
     {
-        const bool packed = !s->lists.capacity;
+        const char *const capacity = s->lists.capacity ? "experts have capacity places" : NULL;
         /* windows also load what is between rows */
         const bool apart = WIDE || s->rows.stride >= s->hidden * syc_numbers<T, WIDE>::SIZE;
-        if (apart && syc_moe_ring_pays(call->device, s))
+        if (syc_takes(call, "sum_ring",
+                      apart ? syc_moe_ring_why_not(call->device, s) : "rows that are not aligned overlap"))
             syc_moe_sum_ring(call, s);
-        else if constexpr (!WIDE)
+        else if constexpr (!WIDE) {
+            syc_takes(call, "windows");
             launch_groups<syc_window_numbers<T>, 4, 1, many_entries>(call, s);
-        else if (packed && s->lists.n_slots <= 2 && s->prob_bytes == 0)
+        } else if (!syc_takes(call, "of_two",
+                              s->lists.n_slots > 2 ? "a token has more than 2 choices" : capacity)) {
+            if (syc_takes(call, "of_eight",
+                          s->lists.n_slots > 8 ? "a token has more than 8 choices" : capacity))
+                launch_groups<syc_numbers<T, true>, 8, 1, few_entries>(call, s);
+            else if (syc_takes(call, "of_many"))
+                launch_groups<syc_numbers<T, true>, 8, 1, many_entries>(call, s);
+        } else if (s->prob_bytes == 0)
             launch_groups<syc_numbers<T, true>, 2, 2, own_entries<2>, false>(call, s);
-        else if (packed && s->lists.n_slots <= 2)
-            launch_groups<syc_numbers<T, true>, 2, 1, own_entries<2>>(call, s);
-        else if (packed && s->lists.n_slots <= 8)
-            launch_groups<syc_numbers<T, true>, 8, 1, few_entries>(call, s);
         else
-            launch_groups<syc_numbers<T, true>, 8, 1, many_entries>(call, s);
+            launch_groups<syc_numbers<T, true>, 2, 1, own_entries<2>>(call, s);
     }
 };
 
@@ -669,9 +673,9 @@ void syc_moe_unpermute(syc_call *call, const syi_plan *plan)
     syc_scratch scratch = {call->scratch, 0};
     const syc_moe_sums s = lay_out(call->device, &plan->moe_rows, &scratch);
     syc_moe_validate(call, &s.lists);
-    if (s.codes.given && syc_moe_ring_pays(call->device, &s))
+    if (s.codes.given && syc_takes(call, "sum_ring", syc_moe_ring_why_not(call->device, &s)))
         syc_moe_sum_ring(call, &s);
-    else if (s.codes.given)
+    else if (s.codes.given && syc_takes(call, "coded_sums"))
         syc_sum_coded_rows(call, &s.codes, s.out, coded_tokens{s.lists, s.out}, s.lists.n_tokens);
     else
         syc_moe_sum(call, &s);

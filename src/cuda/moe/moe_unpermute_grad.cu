@@ -11,8 +11,7 @@
 #include "cuda/moe/moe_spread.cuh"
 
 /* A block looks at 256 rows. */
-template <class Numbers>
-static __device__ __forceinline__ void clear_rows(const syc_spread &s, int64_t block, int64_t pieces)
+template <class Numbers> SYC_INLINE void clear_rows(const syc_spread &s, int64_t block, int64_t pieces)
 {
     __shared__ bool without[256];
     const int64_t first = block * 256, end = min(first + 256, s.lists.n_rows);
@@ -25,6 +24,7 @@ static __device__ __forceinline__ void clear_rows(const syc_spread &s, int64_t b
             Numbers::store(syc_out_row(s.rows, row), at, syc_zero<typename Numbers::V>());
 }
 
+/* NOLINT(readability-function-size): loads of what comes next are between the steps of this one */
 /* Entries of an item: the rows it is written to, with their weights. Chunks of 32 are in shared memory. */
 template <class Numbers>
 static __global__ void __launch_bounds__(SYC_GROUP_THREADS)
@@ -210,7 +210,7 @@ static syc_spread lay_out(const syc_device *device, const syi_moe_rows_plan *p, 
     syc_moe_take_lists(&s.lists, p->probs.data != NULL, scratch);
     if (!p->capacity)
         s.lists.owner = scratch->take<int32_t>(p->n_rows);
-    if (syc_moe_spread_ring_pays(device, &s, p->wants_grad_probs))
+    if (syc_moe_spread_ring_why_not(device, &s, p->wants_grad_probs) == NULL)
         s.lists.weights = scratch->take<float>(p->n_rows);
     return s;
 }
@@ -256,7 +256,9 @@ void syc_moe_unpermute_grad(syc_call *call, const syi_plan *plan)
     const u64 row_bytes = (u64)p->hidden * syi_float_bytes(p->type);
     const u64 alignment =
         syc_alignment(p->permuted) | syc_alignment(p->tokens) | syc_alignment(p->saved) | row_bytes;
-    if (alignment % 16 == 0 && syc_moe_spread_ring_pays(call->device, &s, p->wants_grad_probs)) {
+    if (syc_takes(call, "spread_ring",
+                  alignment % 16 != 0 ? "rows are not aligned to 16 bytes"
+                                      : syc_moe_spread_ring_why_not(call->device, &s, p->wants_grad_probs))) {
         syc_moe_lists lists = s.lists; /* the ring lists experts and weights itself */
         lists.experts = NULL;
         lists.weights = NULL;
@@ -264,6 +266,7 @@ void syc_moe_unpermute_grad(syc_call *call, const syi_plan *plan)
         syc_moe_spread_ring(call, &s);
         return;
     }
+    syc_takes(call, "groups");
     syc_moe_validate(call, &s.lists);
     if (p->hidden == 0 || p->n_rows == 0)
         syc_only_report(call);

@@ -63,8 +63,8 @@ struct ids_check {
 /* sum = fl(sum + fl(w * fl(row + bias))) of vector v; NULL adds nothing, a bias without a row counts as zeros
    plus bias. */
 template <class Numbers>
-static __device__ __forceinline__ void add_entry(float (&sum)[Numbers::N], const u8 *row, const u8 *bias,
-                                                 float w, const typename Numbers::At &at)
+SYC_INLINE void add_entry(float (&sum)[Numbers::N], const u8 *row, const u8 *bias, float w,
+                          const typename Numbers::At &at)
 {
     float x[Numbers::N] = {}, b[Numbers::N];
     if (row == NULL && bias == NULL)
@@ -121,12 +121,10 @@ struct added_launch {
 
     template <sy_type T, bool WIDE> void run() const
     {
-        const int64_t vectors = syc_row_numbers<T, WIDE>::count(p->hidden),
-                      wanted = syc_ceil(p->n_tokens * vectors, 256);
-        const int64_t most = 32 * (int64_t)call->device->processors;
+        const int64_t vectors = syc_row_numbers<T, WIDE>::count(p->hidden);
         syc_launch(&call->queue, sum_added<syc_row_numbers<T, WIDE>>, SYC_EARLY,
-                   wanted < most ? wanted : most, 256, 0, *p, syc_split_by(vectors, p->n_tokens * vectors),
-                   vectors, call->gate);
+                   syc_grid(call, syc_ceil(p->n_tokens * vectors, 256), grid_policy::NUMBERS), 256, 0, *p,
+                   syc_split_by(vectors, p->n_tokens * vectors), vectors, call->gate);
     }
 };
 

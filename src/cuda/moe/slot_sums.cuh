@@ -23,9 +23,8 @@ struct syc_added {
 
 /* Looks up the choices [at, at + n) of n_parts parts from `first` on. */
 template <class Choices>
-static __device__ __forceinline__ void syc_look_up(const Choices &c, const syc_row_parts &parts,
-                                                   int64_t first, int n_parts, int64_t at, int n,
-                                                   syc_added *found)
+SYC_INLINE void syc_look_up(const Choices &c, const syc_row_parts &parts, int64_t first, int n_parts,
+                            int64_t at, int n, syc_added *found)
 {
     for (int i = (int)threadIdx.x; i < n_parts * n; i += SYC_SLOT_THREADS)
         found[i] = c.choice_at(at + i % n, syc_part_at(parts, first + i / n).row);
@@ -34,8 +33,8 @@ static __device__ __forceinline__ void syc_look_up(const Choices &c, const syc_r
 /* Adds vector v of n rows, a multiple of SYC_TOGETHER. Rows that are missing add +0, which changes no sum:
    none is ever -0. */
 template <class Numbers>
-static __device__ __forceinline__ void
-syc_add_choices(const syc_added *choice, int n, const typename Numbers::At &at, float (&sum)[Numbers::N])
+SYC_INLINE void syc_add_choices(const syc_added *choice, int n, const typename Numbers::At &at,
+                                float (&sum)[Numbers::N])
 {
 #pragma unroll 1
     for (int k = 0; k < n; k += SYC_TOGETHER) {
@@ -57,8 +56,7 @@ syc_add_choices(const syc_added *choice, int n, const typename Numbers::At &at, 
 
 /* The sums of all parts of a block. closed: nothing is written if any thread says so. */
 template <sy_type T, bool WIDE, class Choices>
-static __device__ __forceinline__ void syc_sum_parts(const Choices &c, const syc_row_parts &parts,
-                                                     bool closed)
+SYC_INLINE void syc_sum_parts(const Choices &c, const syc_row_parts &parts, bool closed)
 {
     typedef syc_row_numbers<T, WIDE> Numbers;
     __shared__ syc_added choice[SYC_SUM_PARTS * SYC_CHOICES];

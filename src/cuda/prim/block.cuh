@@ -9,15 +9,15 @@
 
 enum { SYC_BLOCK_WARPS = 16, SYC_DIGITS = 256 };
 
-static __device__ __forceinline__ int syc_lane()
+SYC_INLINE int syc_lane()
 {
     return (int)threadIdx.x % 32;
 }
-static __device__ __forceinline__ int syc_warp()
+SYC_INLINE int syc_warp()
 {
     return (int)threadIdx.x / 32;
 }
-static __device__ __forceinline__ int syc_warps()
+SYC_INLINE int syc_warps()
 {
     return (int)blockDim.x / 32;
 }
@@ -25,7 +25,7 @@ static __device__ __forceinline__ int syc_warps()
 /* ---- Sums ---- */
 
 /* In pieces of 22 bits, so that 32 of them fit a word. */
-static __device__ __forceinline__ u64 syc_warp_sum(u64 v)
+SYC_INLINE u64 syc_warp_sum(u64 v)
 {
     const u32 low = __reduce_add_sync(SYC_ALL_LANES, (u32)v & 0x3fffffu),
               middle = __reduce_add_sync(SYC_ALL_LANES, (u32)(v >> 22) & 0x3fffffu);
@@ -33,7 +33,7 @@ static __device__ __forceinline__ u64 syc_warp_sum(u64 v)
 }
 
 /* The sum of the lanes up to this one. */
-template <typename N> static __device__ __forceinline__ N syc_warp_prefix(N v)
+template <typename N> SYC_INLINE N syc_warp_prefix(N v)
 {
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
@@ -69,7 +69,7 @@ template <typename N> static __device__ __forceinline__ N syc_warp_prefix(N v)
 }
 
 /* The same of 32 bits, with one barrier: `part` has two halves, and turns alternate between them. */
-static __device__ __forceinline__ u32 syc_block_most(u32 v, u32 (*part)[SYC_BLOCK_WARPS], int turn)
+SYC_INLINE u32 syc_block_most(u32 v, u32 (*part)[SYC_BLOCK_WARPS], int turn)
 {
     v = __reduce_max_sync(SYC_ALL_LANES, v);
     if (syc_lane() == 0)
@@ -131,14 +131,14 @@ static __device__ __forceinline__ u32 syc_block_most(u32 v, u32 (*part)[SYC_BLOC
 }
 
 /* The part of n elements that a warp takes; the parts of later warps follow it. */
-static __device__ __forceinline__ int64_t syc_warp_part(int64_t n, int warp)
+SYC_INLINE int64_t syc_warp_part(int64_t n, int warp)
 {
     const int64_t each = ((n + syc_warps() - 1) / syc_warps() + 31) / 32 * 32;
     return min(n, each * warp);
 }
 
 /* Where the elements with each digit go: counts of [warp][digit] become first places. One warp calls it. */
-static __device__ __forceinline__ void syc_digit_places(u32 *counts)
+SYC_INLINE void syc_digit_places(u32 *counts)
 {
     u64 own = 0;
     for (int d = syc_lane() * 8; d < syc_lane() * 8 + 8; d++)
@@ -203,7 +203,7 @@ static __device__ __forceinline__ void syc_digit_places(u32 *counts)
 }
 
 /* To shared memory, for each lane by itself: what the compiler makes of atomicAdd gathers the warp first. */
-static __device__ __forceinline__ u32 syc_shared_add(u32 *p, u32 v)
+SYC_INLINE u32 syc_shared_add(u32 *p, u32 v)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     return atomicAdd(p, v);

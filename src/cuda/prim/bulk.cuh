@@ -112,12 +112,12 @@ struct syc_barrier {
     u64 word;
 };
 
-static __device__ __forceinline__ u32 syc_shared(const void *p)
+SYC_INLINE u32 syc_shared(const void *p)
 {
     return (u32)__cvta_generic_to_shared(p);
 }
 
-static __device__ __forceinline__ void syc_barrier_init(syc_barrier *bar, u32 n)
+SYC_INLINE void syc_barrier_init(syc_barrier *bar, u32 n)
 {
 #if SYC_BULK
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(syc_shared(bar)), "r"(n) : "memory");
@@ -125,21 +125,21 @@ static __device__ __forceinline__ void syc_barrier_init(syc_barrier *bar, u32 n)
 }
 
 /* After the barriers are set up, by the thread that did it. */
-static __device__ __forceinline__ void syc_barrier_fence()
+SYC_INLINE void syc_barrier_fence()
 {
 #if SYC_BULK
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
 }
 
-static __device__ __forceinline__ void syc_barrier_arrive(syc_barrier *bar)
+SYC_INLINE void syc_barrier_arrive(syc_barrier *bar)
 {
 #if SYC_BULK
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(syc_shared(bar)) : "memory");
 #endif
 }
 
-static __device__ __forceinline__ void syc_barrier_expect(syc_barrier *bar, u32 bytes)
+SYC_INLINE void syc_barrier_expect(syc_barrier *bar, u32 bytes)
 {
 #if SYC_BULK
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(syc_shared(bar)), "r"(bytes)
@@ -147,7 +147,7 @@ static __device__ __forceinline__ void syc_barrier_expect(syc_barrier *bar, u32 
 #endif
 }
 
-static __device__ __forceinline__ void syc_barrier_wait(syc_barrier *bar, u32 parity)
+SYC_INLINE void syc_barrier_wait(syc_barrier *bar, u32 parity)
 {
 #if SYC_BULK
     u32 done = 0;
@@ -160,7 +160,7 @@ static __device__ __forceinline__ void syc_barrier_wait(syc_barrier *bar, u32 pa
 #endif
 }
 
-static __device__ __forceinline__ void syc_bulk_load(void *to, const void *from, u32 bytes, syc_barrier *bar)
+SYC_INLINE void syc_bulk_load(void *to, const void *from, u32 bytes, syc_barrier *bar)
 {
 #if SYC_BULK
     asm volatile(
@@ -172,7 +172,7 @@ static __device__ __forceinline__ void syc_bulk_load(void *to, const void *from,
 }
 
 /* To the second cache; address and size are multiples of 16. Where there are no bulk loads, nothing. */
-static __device__ __forceinline__ void syc_bulk_prefetch(const void *from, u32 bytes)
+SYC_INLINE void syc_bulk_prefetch(const void *from, u32 bytes)
 {
 #if SYC_BULK
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
@@ -197,7 +197,7 @@ static inline syc_early syc_early_of(syi_rows rows, int64_t n, int64_t row_bytes
     return {rows.data, all < most ? all : most};
 }
 
-static __device__ __forceinline__ void syc_load_early(const syc_early &early)
+SYC_INLINE void syc_load_early(const syc_early &early)
 {
     const int64_t at = (int64_t)blockIdx.x * SYC_EARLY_PART;
     if (threadIdx.x == 0 && at < early.bytes)

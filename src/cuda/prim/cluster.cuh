@@ -9,12 +9,12 @@
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define SYC_HAS_CLUSTERS 1
-static __device__ __forceinline__ u32 syc_shared_address(const void *p)
+SYC_INLINE u32 syc_shared_address(const void *p)
 {
     return (u32)__cvta_generic_to_shared(p);
 }
 
-static __device__ __forceinline__ u32 syc_address_in(const void *p, u32 rank)
+SYC_INLINE u32 syc_address_in(const void *p, u32 rank)
 {
     u32 there;
     asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(syc_shared_address(p)), "r"(rank));
@@ -23,7 +23,7 @@ static __device__ __forceinline__ u32 syc_address_in(const void *p, u32 rank)
 #endif
 
 /* By one thread, ahead of a barrier of the block and syc_cluster_begin: the gate expects so many bytes. */
-static __device__ __forceinline__ void syc_expect([[maybe_unused]] u64 *gate, [[maybe_unused]] u32 bytes)
+SYC_INLINE void syc_expect([[maybe_unused]] u64 *gate, [[maybe_unused]] u32 bytes)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     *gate = bytes;
@@ -37,7 +37,7 @@ static __device__ __forceinline__ void syc_expect([[maybe_unused]] u64 *gate, [[
 
 /* The same where the bytes are known later: they are announced by one thread, ahead of a barrier of the
    block, and may come before. */
-static __device__ __forceinline__ void syc_expect_later([[maybe_unused]] u64 *gate)
+SYC_INLINE void syc_expect_later([[maybe_unused]] u64 *gate)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     *gate = 0;
@@ -47,7 +47,7 @@ static __device__ __forceinline__ void syc_expect_later([[maybe_unused]] u64 *ga
                  : "memory");
 #endif
 }
-static __device__ __forceinline__ void syc_expect_now([[maybe_unused]] u64 *gate, [[maybe_unused]] u32 bytes)
+SYC_INLINE void syc_expect_now([[maybe_unused]] u64 *gate, [[maybe_unused]] u32 bytes)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     *gate += bytes;
@@ -60,14 +60,14 @@ static __device__ __forceinline__ void syc_expect_now([[maybe_unused]] u64 *gate
 
 /* All threads: this block has made its gates; those of all blocks are made. Arriving is relaxed: a release
    would wait for all stores of the GPU, and gates have a fence of their own. */
-static __device__ __forceinline__ void syc_cluster_begin()
+SYC_INLINE void syc_cluster_begin()
 {
 #if defined(SYC_HAS_CLUSTERS)
     __syncwarp();
     asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
-static __device__ __forceinline__ void syc_cluster_ready()
+SYC_INLINE void syc_cluster_ready()
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     emulator::sync_cluster();
@@ -78,8 +78,8 @@ static __device__ __forceinline__ void syc_cluster_ready()
 }
 
 /* Stores a number into block `rank`, which has it when its gate is open. */
-static __device__ __forceinline__ void syc_send([[maybe_unused]] u64 *to, [[maybe_unused]] u32 rank,
-                                                [[maybe_unused]] u64 v, [[maybe_unused]] u64 *gate)
+SYC_INLINE void syc_send([[maybe_unused]] u64 *to, [[maybe_unused]] u32 rank, [[maybe_unused]] u64 v,
+                         [[maybe_unused]] u64 *gate)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     *(u64 *)emulator::in_block(to, rank) = v;
@@ -96,15 +96,15 @@ static __device__ __forceinline__ void syc_send([[maybe_unused]] u64 *to, [[mayb
 /* The same of a run of this block's shared memory, by one thread; 16 bytes each, at places that are multiples
    of them. What threads have stored there is seen once they have called syc_stored, ahead of a barrier with
    that thread. The block stays, and the run as it is, until the other one has it. */
-static __device__ __forceinline__ void syc_stored()
+SYC_INLINE void syc_stored()
 {
 #if defined(SYC_HAS_CLUSTERS)
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
 }
-static __device__ __forceinline__ void syc_send_run([[maybe_unused]] u64 *to, [[maybe_unused]] u32 rank,
-                                                    [[maybe_unused]] const u64 *run,
-                                                    [[maybe_unused]] u32 bytes, [[maybe_unused]] u64 *gate)
+SYC_INLINE void syc_send_run([[maybe_unused]] u64 *to, [[maybe_unused]] u32 rank,
+                             [[maybe_unused]] const u64 *run, [[maybe_unused]] u32 bytes,
+                             [[maybe_unused]] u64 *gate)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     u64 *const there = (u64 *)emulator::in_block(to, rank);
@@ -121,7 +121,7 @@ static __device__ __forceinline__ void syc_send_run([[maybe_unused]] u64 *to, [[
 #endif
 }
 
-static __device__ __forceinline__ void syc_wait_at([[maybe_unused]] u64 *gate)
+SYC_INLINE void syc_wait_at([[maybe_unused]] u64 *gate)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     while (*gate != 0)

@@ -116,7 +116,7 @@ static __global__ void __launch_bounds__(SYC_RANK_THREADS, 2)
 }
 
 /* Adds four counts to those of all chunks, and to those of chunks before this one. */
-static __device__ __forceinline__ void syc_add_counts(uint4 &all, uint4 &before, uint4 n, int chunk)
+SYC_INLINE void syc_add_counts(uint4 &all, uint4 &before, uint4 n, int chunk)
 {
     const u32 keep = chunk < (int)blockIdx.x ? ~0u : 0u;
     all.x += n.x, all.y += n.y, all.z += n.z, all.w += n.w;
@@ -164,7 +164,7 @@ static inline size_t syc_rank_place_bytes(int n_keys)
 }
 
 /* Elements of a warp in a round follow each other: thread `lane` has every 32nd of them. */
-static __device__ __forceinline__ int64_t syc_rank_element(int64_t first, int each, int u)
+SYC_INLINE int64_t syc_rank_element(int64_t first, int each, int u)
 {
     return first + (int)threadIdx.x / 32 * (32 * each) + u * 32 + (int)threadIdx.x % 32;
 }
@@ -172,8 +172,7 @@ static __device__ __forceinline__ int64_t syc_rank_element(int64_t first, int ea
 /* Adds the elements of a warp to counts[key] and finds how many of their keys came before. By the whole
    warp. */
 template <typename V, int MOST>
-static __device__ __forceinline__ void syc_rank_warp(const int (&key)[MOST], u32 (&rank)[MOST], int each,
-                                                     V *counts, int stride)
+SYC_INLINE void syc_rank_warp(const int (&key)[MOST], u32 (&rank)[MOST], int each, V *counts, int stride)
 {
     const int lane = (int)threadIdx.x % 32;
 #pragma unroll
@@ -259,9 +258,10 @@ template <class Keys> struct syc_keys_stored<Keys, std::void_t<decltype(Keys::ST
  * the others, and, once for each key, `void begin(int key, u32 first, u32 count)`; `void end(u32 all)` once.
  * The first keys of a chunk are ranked before the counts are there.
  */
+/* NOLINT(readability-function-size): steps between barriers, which share counters in registers */
 template <class Keys, class Out>
-static __device__ __forceinline__ void syc_place_chunk(const Keys &keys, const syc_ranks &ranks,
-                                                       const Out &out, const syc_gate &gate)
+SYC_INLINE void syc_place_chunk(const Keys &keys, const syc_ranks &ranks, const Out &out,
+                                const syc_gate &gate)
 {
     SYC_DYNAMIC_SHARED(u32, total);                         /* [E, padded], where the rows of a key begin */
     u32 *const base = total + syc_padded_keys(keys.n_keys); /* where those of this chunk do */
@@ -353,8 +353,9 @@ static inline size_t syc_rank_few_bytes(int64_t n, int n_keys)
  * counters; the elements of a key in the warps before it come before its own. Out as in syc_rank_place. False
  * after a fault.
  */
+/* NOLINT(readability-function-size): steps between barriers, which share counters in registers */
 template <class Keys, class Out>
-static __device__ __forceinline__ bool syc_rank_all(const Keys &keys, const Out &out, const syc_gate &gate)
+SYC_INLINE bool syc_rank_all(const Keys &keys, const Out &out, const syc_gate &gate)
 {
     SYC_DYNAMIC_SHARED(u32, total); /* [E, padded], where the rows of a key begin */
     const int padded = syc_padded_keys(keys.n_keys), n = (int)keys.n, lane = (int)threadIdx.x % 32,
@@ -454,11 +455,12 @@ static void syc_rank_launch(syc_call *call, const Counted &counted, const Keys &
                             const Out &out, const syc_gate &gate)
 {
     if constexpr (std::is_same<Counted, Keys>::value)
-        if (syc_ranks_few(keys.n, keys.n_keys)) {
+        if (syc_takes(call, "rank_few", syc_ranks_few(keys.n, keys.n_keys) ? NULL : "elements are many")) {
             syc_launch(&call->queue, syc_rank_few<Keys, Out>, SYC_AFTER, 1, SYC_RANK_THREADS,
                        syc_rank_few_bytes(keys.n, keys.n_keys), keys, out, gate);
             return;
         }
+    syc_takes(call, "rank_counted");
     syc_launch(&call->queue, syc_rank_count<Counted>, SYC_AFTER, ranks.chunks, SYC_RANK_THREADS,
                (size_t)syc_padded_keys(keys.n_keys) * sizeof(u32), counted, ranks, gate);
     syc_launch(&call->queue, syc_rank_place<Keys, Out>, SYC_EARLY, ranks.chunks, SYC_RANK_THREADS,

@@ -11,8 +11,7 @@
 /* Adds the products x * y of four vectors of 16 bytes, one in each thread. Numbers of two bytes are 32 in a
    row: lanes 0 to 7 are in threads 0 and then 2, lanes 8 to 15 in 1 and then 3; each of two such threads
    takes four lanes. */
-template <class Numbers>
-static __device__ __forceinline__ void syc_add_products(uint4 x, uint4 y, float (&sum)[4])
+template <class Numbers> SYC_INLINE void syc_add_products(uint4 x, uint4 y, float (&sum)[4])
 {
     const bool first = syc_lane() % 4 < 2;
     float p[Numbers::N], q[Numbers::N];
@@ -38,8 +37,7 @@ static __device__ __forceinline__ void syc_add_products(uint4 x, uint4 y, float 
  * which calls this together. b NULL: nothing is loaded. Missing elements are 0, which changes no lane: none
  * is ever -0.
  */
-template <sy_type T, bool WIDE>
-static __device__ __forceinline__ float syc_dot(const u8 *a, const u8 *b, int64_t n)
+template <sy_type T, bool WIDE> SYC_INLINE float syc_dot(const u8 *a, const u8 *b, int64_t n)
 {
     typedef syc_numbers<T, WIDE> Numbers;
     /* the thread whose lanes are eight further on */

@@ -99,6 +99,7 @@ static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
 enum { SYC_FAN_CHUNK = (SYC_MOVE_AHEAD * SYC_MOVE_THREADS - 1) * 16 };
 
 /* The same for any rows: they are kept as they lie in memory, and leave in windows of each place. */
+/* NOLINT(readability-function-size): loads of what comes next are between the steps of this one */
 template <class Places>
 static __global__ void __launch_bounds__(SYC_MOVE_THREADS, 6)
     syc_fan_windows(const Places places, const syc_fan_shape s, u32 parts, u32 width,
@@ -180,7 +181,7 @@ template <class Places>
 static void syc_fan_parts(syc_call *call, const Places &places, const syc_fan_shape *s)
 {
     const int64_t vectors = syc_ceil(s->bytes, 16), least = syc_ceil(vectors, (int64_t)1 << 20);
-    const int64_t wanted = syc_ceil(3 * (int64_t)call->device->processors, s->n_from),
+    const int64_t wanted = syc_ceil(grid_policy::PARTS * (int64_t)call->device->processors, s->n_from),
                   useful = syc_ceil(vectors, SYC_MOVE_THREADS / 2);
     const int64_t some = wanted < useful ? wanted : useful, parts = some > least ? some
                                                                     : least > 1  ? least
@@ -198,11 +199,27 @@ static void syc_fan_parts(syc_call *call, const Places &places, const syc_fan_sh
 
 enum { SYC_RING_THREADS = 512, SYC_RING_STAGES = 64, SYC_RING_BYTES = 196 * 1024 };
 
+/* Rows from `row` on, every step-th, become zero. */
+template <class Places>
+static __device__ __forceinline__ void syc_fan_clear(const Places &places, const syc_fan_shape &s,
+                                                     int64_t row, int64_t step)
+{
+#pragma unroll 1
+    for (; row < s.n_to; row += step) {
+#pragma unroll 1
+        for (u32 v = threadIdx.x; v < (u32)(s.bytes / 16); v += blockDim.x)
+            __stcs((uint4 *)(s.to.data + row * s.to.stride) + v, make_uint4(0, 0, 0, 0));
+        if (threadIdx.x == 0)
+            places.clear(row);
+    }
+}
+
 /*
  * Block c moves rows c, c + G, c + 2G ..., so that the whole device works in one window of the source. A
  * block fills its ring by bulk loads, the first time before the verdict, stores all of it, and fills it
  * again: memory runs faster when it reads and writes in turns.
  */
+/* NOLINT(readability-function-size): loads of what comes next are between the steps of this one */
 template <class Places>
 static __global__ void __launch_bounds__(SYC_RING_THREADS, 1)
     syc_fan_ring(const Places places, const syc_fan_shape s, int stages, const syc_divisor by_k,
@@ -278,28 +295,33 @@ static __global__ void __launch_bounds__(SYC_RING_THREADS, 1)
         if (threadIdx.x == 0)
             fill(p + stages);
     }
-#pragma unroll 1
-    for (int64_t row = clear + c; row < s.n_to; row += step) {
-#pragma unroll 1
-        for (u32 v = threadIdx.x; v < width; v += SYC_RING_THREADS)
-            __stcs((uint4 *)(s.to.data + row * s.to.stride) + v, make_uint4(0, 0, 0, 0));
-        if (threadIdx.x == 0)
-            places.clear(row);
-    }
+    syc_fan_clear(places, s, clear + c, step);
 }
 
-/* Most rows of a ring; 0: the rows are moved by parts. The ring needs aligned rows and pays for many places
-   of many rows. */
+static inline int64_t syc_ring_room(const syc_device *device, const syc_fan_shape *s)
+{
+    const int64_t own = device->shared_bytes - 2048;
+    return (own < SYC_RING_BYTES ? own : (int64_t)SYC_RING_BYTES) / (s->bytes + 8 * s->n_slots);
+}
+
+/* The ring pays for many places of many rows. */
+static inline const char *syc_ring_why_not(const syc_device *device, const syc_fan_shape *s)
+{
+    return !syc_has_bulk(device)                             ? "the device has no bulk loads"
+           : syc_fan_alignment(s) % 16 != 0 || s->bytes == 0 ? "rows are not aligned to 16 bytes"
+           : s->n_slots < 4 || s->n_slots > 64 ? "a row has fewer than 4 places, or more than 64"
+           : s->n_from < moe_policy::RING_ROWS * (int64_t)device->processors
+               ? "rows are fewer than 15 for each processor"
+           : syc_ring_room(device, s) < 4 ? "four rows do not fit into shared memory"
+                                          : NULL;
+}
+
+/* Most rows of a ring; 0: the rows are moved by parts. */
 static inline int syc_ring_stages(const syc_device *device, const syc_fan_shape *s)
 {
-    const int64_t own = device->shared_bytes - 2048,
-                  room = own < SYC_RING_BYTES ? own : (int64_t)SYC_RING_BYTES;
-    if (!syc_has_bulk(device) || syc_fan_alignment(s) % 16 != 0 || s->bytes == 0 || s->n_slots < 4 ||
-        s->n_slots > 64 || s->n_from < 15 * (int64_t)device->processors)
+    if (syc_ring_why_not(device, s) != NULL)
         return 0;
-    const int64_t most = room / (s->bytes + 8 * s->n_slots);
-    if (most < 4)
-        return 0;
+    const int64_t most = syc_ring_room(device, s);
     const int64_t each = syc_ceil(s->n_from, device->processors),
                   rounds = syc_ceil(each, most < SYC_RING_STAGES ? most : (int64_t)SYC_RING_STAGES);
     return (int)syc_ceil(each, rounds); /* rounds of one length */
@@ -324,9 +346,10 @@ template <class Places> static void syc_fan(syc_call *call, const Places &places
     const int stages = syc_ring_stages(call->device, s);
     if (s->n_from == 0)
         return;
-    if (stages > 0) {
+    if (syc_takes(call, "ring", syc_ring_why_not(call->device, s))) {
         syc_fan_rings(call, places, s, stages);
         return;
     }
+    syc_takes(call, "parts");
     syc_fan_parts(call, places, s);
 }

@@ -16,7 +16,7 @@ template <typename W> struct syc_hash_of {
     W *first; /* [kinds][places]: a table for each kind of keys */
     u64 mask; /* places - 1 */
 
-    static __device__ __forceinline__ u64 start(u64 key)
+    SYC_INLINE u64 start(u64 key)
     {
         key ^= key >> 32;
         key *= 0x9e3779b97f4a7c15ull;
@@ -170,10 +170,9 @@ template <class Check> static void syc_check_keys(syc_call *call, const Check &c
         return;
     }
     const syc_hash hash = {(u64 *)call->scratch, syc_hash_places(check.n) - 1};
-    const int64_t words = (int64_t)(hash.mask + 1) * kinds, clear = (words + 1023) / 1024,
-                  most = 4 * call->device->processors;
-    syc_launch(&call->queue, syc_hash_clear, SYC_AFTER, clear < most ? clear : most, 256, 0, hash.first,
-               words);
+    const int64_t words = (int64_t)(hash.mask + 1) * kinds;
+    syc_launch(&call->queue, syc_hash_clear, SYC_AFTER,
+               syc_grid(call, syc_ceil(words, 1024), grid_policy::COUNT), 256, 0, hash.first, words);
     syc_launch(&call->queue, syc_hash_fill<Check>, SYC_EARLY, (check.n + 255) / 256, 256, 0, check, hash,
                kinds);
     syc_check(call, syc_hashed<Check>{check.n, hash, check}, SYC_EARLY);

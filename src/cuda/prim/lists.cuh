@@ -9,25 +9,25 @@ struct syc_span {
     int64_t first, end;
 };
 
-static __device__ __forceinline__ int64_t syc_list_end(const syi_token_lists &l, int64_t b)
+SYC_INLINE int64_t syc_list_end(const syi_token_lists &l, int64_t b)
 {
     return syc_index(l.indptr, b, l.indptr_type);
 }
 
 /* The elements of a row, none if there are no lists. */
-static __device__ __forceinline__ syc_span syc_list_span(const syi_token_lists &l, int64_t b)
+SYC_INLINE syc_span syc_list_span(const syi_token_lists &l, int64_t b)
 {
     if (l.indptr == NULL)
         return {0, 0};
     return {syc_list_end(l, b), syc_list_end(l, b + 1)};
 }
 
-static __device__ __forceinline__ int64_t syc_list_token(const syi_token_lists &l, int64_t j)
+SYC_INLINE int64_t syc_list_token(const syi_token_lists &l, int64_t j)
 {
     return syc_index(l.token, j, l.token_type);
 }
 
-static __device__ __forceinline__ float syc_list_value(const syi_token_lists &l, int64_t j)
+SYC_INLINE float syc_list_value(const syi_token_lists &l, int64_t j)
 {
     return __uint_as_float(syc_load<u32>(l.value + j * 4));
 }

@@ -6,7 +6,7 @@
 #include "plan/load.h"
 #include "cuda/runtime/device.cuh"
 
-template <typename V> static __device__ __forceinline__ V syc_load(const u8 *p)
+template <typename V> SYC_INLINE V syc_load(const u8 *p)
 {
     if constexpr (sizeof(V) == 1)
         return (V)*p;
@@ -20,7 +20,7 @@ template <typename V> static __device__ __forceinline__ V syc_load(const u8 *p)
 
 /* As syc_load, but without a call, across which values that are loaded together would leave their
    registers. */
-template <typename V> static __device__ __forceinline__ V syc_load_here(const u8 *p)
+template <typename V> SYC_INLINE V syc_load_here(const u8 *p)
 {
     if (((uintptr_t)p & (sizeof(V) - 1)) == 0)
         return *(const V *)p;
@@ -31,7 +31,7 @@ template <typename V> static __device__ __forceinline__ V syc_load_here(const u8
     return bits;
 }
 
-template <typename V> static __device__ __forceinline__ void syc_store(u8 *p, V v)
+template <typename V> SYC_INLINE void syc_store(u8 *p, V v)
 {
     if constexpr (sizeof(V) == 1)
         *p = (u8)v;
@@ -43,72 +43,72 @@ template <typename V> static __device__ __forceinline__ void syc_store(u8 *p, V 
         syi_store_u64(p, (uint64_t)v);
 }
 
-static __device__ __forceinline__ int64_t syc_index(const u8 *base, int64_t i, sy_type type)
+SYC_INLINE int64_t syc_index(const u8 *base, int64_t i, sy_type type)
 {
     return syi_load_index(base, i, type);
 }
 
-static __device__ __forceinline__ void syc_store_index(u8 *base, int64_t i, int64_t value, sy_type type)
+SYC_INLINE void syc_store_index(u8 *base, int64_t i, int64_t value, sy_type type)
 {
     syi_store_index(base, i, value, type);
 }
 
-static __device__ __forceinline__ const u8 *syc_row(syi_rows rows, int64_t r)
+SYC_INLINE const u8 *syc_row(syi_rows rows, int64_t r)
 {
     return syi_row_at(rows, r);
 }
-static __device__ __forceinline__ u8 *syc_out_row(syi_rows rows, int64_t r)
+SYC_INLINE u8 *syc_out_row(syi_rows rows, int64_t r)
 {
     return syi_row_at(rows, r);
 }
 
 /* An integer of any type; wider ones keep their bits. */
-static __device__ __forceinline__ int64_t syc_column_int(const syi_column &column, int64_t r)
+SYC_INLINE int64_t syc_column_int(const syi_column &column, int64_t r)
 {
     return syi_column_int(&column, r);
 }
-static __device__ __forceinline__ bool syc_present(const syi_column &column)
+SYC_INLINE bool syc_present(const syi_column &column)
 {
     return syi_present(&column);
 }
 
 /* ---- Floats ---- */
 
-static __device__ __forceinline__ float syc_from_bf16(u16 bits)
+SYC_INLINE float syc_from_bf16(u16 bits)
 {
     return syi_bf16_to_f32(bits);
 }
-static __device__ __forceinline__ float syc_from_f16(u16 bits)
+SYC_INLINE float syc_from_f16(u16 bits)
 {
     return syi_f16_to_f32(bits);
 }
-static __device__ __forceinline__ u16 syc_to_bf16(float value)
+SYC_INLINE u16 syc_to_bf16(float value)
 {
     return syi_f32_to_bf16(value);
 }
-static __device__ __forceinline__ u16 syc_to_f16(float value)
+SYC_INLINE u16 syc_to_f16(float value)
 {
     return syi_f32_to_f16(value);
 }
-static __device__ __forceinline__ float syc_canonical(float value)
+SYC_INLINE float syc_canonical(float value)
 {
     return syi_canonical(value);
 }
 
-static __device__ __forceinline__ float syc_load_float(const u8 *p, sy_type type)
+SYC_INLINE float syc_load_float(const u8 *p, sy_type type)
 {
     if (type == SY_TYPE_F32)
         return syi_f32_from_bits(syi_load_u32(p));
     return type == SY_TYPE_F16 ? syi_f16_to_f32(syi_load_u16(p)) : syi_bf16_to_f32(syi_load_u16(p));
 }
 
-static __device__ __forceinline__ float syc_column_float(const syi_column &column, int64_t r)
+SYC_INLINE float syc_column_float(const syi_column &column, int64_t r)
 {
     return column.held ? __uint_as_float((u32)column.number)
                        : syc_load_float(syc_row(column.rows, r), column.type);
 }
 
-static __device__ __forceinline__ void syc_store_float(u8 *p, sy_type type, float value)
+SYC_INLINE void syc_store_float(u8 *p, sy_type type, float value)
 {
     if (type == SY_TYPE_F32)
         syi_store_u32(p, syi_f32_bits(value));

@@ -8,7 +8,7 @@
 enum { SYC_ONE_BLOCK = 512 }; /* threads */
 
 /* A barrier after which the block reads what any of its threads wrote, by way of the second cache too. */
-static __device__ __forceinline__ void syc_next_step()
+SYC_INLINE void syc_next_step()
 {
     __threadfence();
     __syncthreads();

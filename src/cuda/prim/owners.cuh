@@ -107,8 +107,7 @@ static __global__ void __launch_bounds__(256)
 template <class Check> static void syc_check_owners(syc_call *call, const Check &check)
 {
     const syc_owned<Check> owned = {check, (u32 *)call->scratch};
-    const int64_t wanted = (check.n + 255) / 256, most = 2 * call->device->processors,
-                  blocks = wanted < most ? wanted : most;
+    const int64_t wanted = (check.n + 255) / 256, blocks = syc_grid(call, wanted, grid_policy::CHECK);
     call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
     syc_launch(&call->queue, syc_owners_enter<Check>, SYC_AFTER, wanted < INT32_MAX ? wanted : INT32_MAX, 256,
                0, owned);

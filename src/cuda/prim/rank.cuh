@@ -54,8 +54,8 @@ static void syc_rank_sorted(syc_call *call, const Keys &keys, const Out &out, un
 template <class Keys, class Out>
 static void syc_rank(syc_call *call, const Keys &keys, const Out &out, unsigned char *scratch)
 {
-    if (keys.n_keys > SYC_MOST_COUNTED)
-        syc_rank_sorted(call, keys, out, scratch, true);
-    else
+    if (keys.n_keys <= SYC_MOST_COUNTED)
         syc_rank_counted(call, keys, out, scratch);
+    else if (syc_takes(call, "rank_sorted"))
+        syc_rank_sorted(call, keys, out, scratch, true);
 }

@@ -13,8 +13,8 @@ enum { SYC_MOVE_THREADS = 256, SYC_MOVE_AHEAD = 4, SYC_MOVE_PIECES = 128 };
    of the validating kernel. Where pieces go is read after the barrier of the verdict, but for windows.
    AHEAD: loads of a thread. */
 template <typename V, int AHEAD = SYC_MOVE_AHEAD>
-static __device__ __forceinline__ void
-syc_move_pieces(const syc_piece *piece, u32 all, const syc_divisor &width, int bytes, const syc_gate &gate)
+SYC_INLINE void syc_move_pieces(const syc_piece *piece, u32 all, const syc_divisor &width, int bytes,
+                                const syc_gate &gate)
 {
     typedef syc_piece_vectors<V> Vectors;
     typename Vectors::Held held[AHEAD];

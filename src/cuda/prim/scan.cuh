@@ -8,7 +8,7 @@
 enum { SYC_SCAN_THREADS = SYC_BLOCK_WARPS * 32 };
 
 /* a + b, but not more than `most`; neither is. */
-static __device__ __forceinline__ u64 syc_add_up_to(u64 a, u64 b, u64 most)
+SYC_INLINE u64 syc_add_up_to(u64 a, u64 b, u64 most)
 {
     return b > most - a ? most : a + b;
 }

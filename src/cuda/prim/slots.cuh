@@ -16,19 +16,19 @@ enum { SYC_SLOT_THREADS = 256, SYC_LONG_ROW = 256 }; /* vectors */
 struct syc_choice {
     int32_t e, place;
 };
-static __device__ __forceinline__ syc_choice syc_choice_of(const u8 *indices, const u8 *locations, int64_t i)
+SYC_INLINE syc_choice syc_choice_of(const u8 *indices, const u8 *locations, int64_t i)
 {
     return {(int32_t)syc_load_here<u32>(indices + i * 4), (int32_t)syc_load_here<u32>(locations + i * 4)};
 }
-static __device__ __forceinline__ int64_t syc_slot_of(const u8 *indices, const u8 *locations, int64_t i,
-                                                      int64_t n_experts, int64_t capacity)
+SYC_INLINE int64_t syc_slot_of(const u8 *indices, const u8 *locations, int64_t i, int64_t n_experts,
+                               int64_t capacity)
 {
     const syc_choice choice = syc_choice_of(indices, locations, i);
     return syi_slot(choice.e, choice.place, n_experts, capacity);
 }
 
 /* Number i of a tensor that may be missing: then 1. */
-static __device__ __forceinline__ float syc_gate_of(const u8 *gates, int64_t i, sy_type type)
+SYC_INLINE float syc_gate_of(const u8 *gates, int64_t i, sy_type type)
 {
     if (gates == NULL)
         return 1.0f;
@@ -42,11 +42,11 @@ static __device__ __forceinline__ float syc_gate_of(const u8 *gates, int64_t i, 
  * syc_may_write in two steps, for kernels of calls that validate nothing: the load is on its way while rows
  * are looked up. No kernel of the call changes what it reads, so it need not wait for the one before.
  */
-static __device__ __forceinline__ bool syc_is_closed(const syc_gate &gate)
+SYC_INLINE bool syc_is_closed(const syc_gate &gate)
 {
     return threadIdx.x == 0 && __ldcg(gate.closed) != 0;
 }
-static __device__ __forceinline__ bool syc_all_open(bool closed)
+SYC_INLINE bool syc_all_open(bool closed)
 {
     return __syncthreads_or(closed) == 0;
 }
@@ -54,7 +54,7 @@ static __device__ __forceinline__ bool syc_all_open(bool closed)
 /* ---- Vectors of numbers ---- */
 
 /* As syc_from_f16 and syc_to_f16; a NaN stays one, with any payload, and arithmetic follows. */
-static __device__ __forceinline__ float syc_widen_f16(u16 bits)
+SYC_INLINE float syc_widen_f16(u16 bits)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     return syc_from_f16(bits);
@@ -65,7 +65,7 @@ static __device__ __forceinline__ float syc_widen_f16(u16 bits)
 #endif
 }
 
-static __device__ __forceinline__ u16 syc_narrow_f16(float value)
+SYC_INLINE u16 syc_narrow_f16(float value)
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     return syc_to_f16(value);
@@ -78,7 +78,7 @@ static __device__ __forceinline__ u16 syc_narrow_f16(float value)
 
 /* Eight numbers of two bytes, rounded by conversions of pairs, whose NaN is not the canonical one: rows
    without NaN and infinities need no more. */
-template <sy_type T> static __device__ __forceinline__ uint4 syc_narrow_eight(const float (&x)[8])
+template <sy_type T> SYC_INLINE uint4 syc_narrow_eight(const float (&x)[8])
 {
     u32 word[4];
     float odd = 0.0f; /* NaN, if any number is not finite */
@@ -116,26 +116,23 @@ template <sy_type T, bool WIDE> struct syc_numbers {
     /* Where vector i of a row is, of `bytes` bytes, that goes to to(). */
     typedef int64_t At;
     static __host__ __device__ int64_t count(int64_t hidden) { return hidden / N; }
-    template <class To> static __device__ __forceinline__ At place(const To &, int64_t i, int64_t)
-    {
-        return i;
-    }
-    static __device__ __forceinline__ V take(const V &v, const u8 *, At) { return v; }
-    static __device__ __forceinline__ V load(const u8 *row, int64_t i)
+    template <class To> SYC_INLINE At place(const To &, int64_t i, int64_t) { return i; }
+    SYC_INLINE V take(const V &v, const u8 *, At) { return v; }
+    SYC_INLINE V load(const u8 *row, int64_t i)
     {
         if constexpr (WIDE)
             return __ldcs((const uint4 *)row + i);
         else
             return syc_load_here<Word>(row + i * SIZE);
     }
-    static __device__ __forceinline__ void store(u8 *row, int64_t i, V v)
+    SYC_INLINE void store(u8 *row, int64_t i, V v)
     {
         if constexpr (WIDE)
             __stcs((uint4 *)row + i, v);
         else
             syc_store<Word>(row + i * SIZE, v);
     }
-    static __device__ __forceinline__ void widen(V v, float (&x)[N])
+    SYC_INLINE void widen(V v, float (&x)[N])
     {
         Word bits[N];
         memcpy(bits, &v, sizeof v);
@@ -146,14 +143,14 @@ template <sy_type T, bool WIDE> struct syc_numbers {
                                       : syc_from_bf16((u16)bits[j]);
     }
     /* Rounds to the type; NaN becomes the canonical one. */
-    static __device__ __forceinline__ V narrow(const float (&x)[N])
+    SYC_INLINE V narrow(const float (&x)[N])
     {
         if constexpr (N == 8)
             return syc_narrow_eight<T>(x);
         else
             return narrow_each(x);
     }
-    static __device__ __forceinline__ V narrow_each(const float (&x)[N])
+    SYC_INLINE V narrow_each(const float (&x)[N])
     {
         Word bits[N];
         V v;
@@ -165,7 +162,7 @@ template <sy_type T, bool WIDE> struct syc_numbers {
         memcpy(&v, bits, sizeof v);
         return v;
     }
-    static __device__ __forceinline__ V scale(V v, float w)
+    SYC_INLINE V scale(V v, float w)
     {
         float x[N];
         widen(v, x);
@@ -184,19 +181,16 @@ template <sy_type T> struct syc_window_numbers : syc_numbers<T, true> {
         int64_t begin, bytes;
     };
     static __host__ __device__ int64_t count(int64_t hidden) { return syc_windows(hidden * SIZE); }
-    template <class To> static __device__ __forceinline__ At place(const To &to, int64_t i, int64_t bytes)
+    template <class To> SYC_INLINE At place(const To &to, int64_t i, int64_t bytes)
     {
         return {syc_window_at(to(), i, SIZE), bytes};
     }
-    static __device__ __forceinline__ V load(const u8 *row, const At &at)
-    {
-        return syc_load_window(row, at.bytes, at.begin);
-    }
-    static __device__ __forceinline__ uint4 take(const V &v, const u8 *row, const At &at)
+    SYC_INLINE V load(const u8 *row, const At &at) { return syc_load_window(row, at.bytes, at.begin); }
+    SYC_INLINE uint4 take(const V &v, const u8 *row, const At &at)
     {
         return row != NULL ? syc_shift_window(v, row, at.bytes, at.begin) : make_uint4(0, 0, 0, 0);
     }
-    static __device__ __forceinline__ void store(u8 *to, const At &at, uint4 v)
+    SYC_INLINE void store(u8 *to, const At &at, uint4 v)
     {
         if (at.begin < at.bytes)
             syc_store_window(to, at.bytes, at.begin, v);
@@ -271,7 +265,7 @@ struct syc_part {
     u32 n;
 };
 
-static __device__ __forceinline__ syc_part syc_part_at(const syc_row_parts &parts, int64_t i)
+SYC_INLINE syc_part syc_part_at(const syc_row_parts &parts, int64_t i)
 {
     const int64_t row = parts.of_row == 1 ? i : syc_quotient(i, parts.by_row),
                   begin = (i - row * parts.of_row) * parts.vectors.d;
@@ -422,9 +416,12 @@ template <class Items> struct syc_launch_scaling {
         const int64_t width = hidden / syc_numbers<T, WIDE>::N, warps = SYC_SLOT_THREADS / 32;
         if constexpr (WIDE) {
             const int64_t blocks = (rows + warps - 1) / warps;
-            if (width >= SYC_LONG_ROW && width <= INT32_MAX &&
-                blocks >= 8 * (int64_t)call->device->processors &&
-                syc_many_rows(rows, width, call->device->processors)) {
+            if (syc_takes(call, "long_rows",
+                          width < SYC_LONG_ROW || width > INT32_MAX ? "rows are short"
+                          : blocks < moe_policy::LONG_ROW_BLOCKS * (int64_t)call->device->processors ||
+                                  !syc_many_rows(rows, width, call->device->processors)
+                              ? "rows are few"
+                              : NULL)) {
                 syc_launch(&call->queue, syc_scale_long_rows<T, Items>, start,
                            blocks < INT32_MAX ? blocks : INT32_MAX, SYC_SLOT_THREADS, 0, items, rows,
                            (u32)width, call->gate);
@@ -433,6 +430,7 @@ template <class Items> struct syc_launch_scaling {
         }
         const syc_row_parts parts =
             syc_parts_of<syc_row_numbers<T, WIDE>>(rows, hidden, call->device->processors);
+        syc_takes(call, "parts");
         syc_launch(&call->queue, syc_scale_rows<T, WIDE, Items>, start, syc_parts_blocks(parts),
                    SYC_SLOT_THREADS, 0, items, parts, call->gate);
     }

@@ -89,7 +89,7 @@ static syc_sorted syc_sort(syc_call *call, syc_sort_memory *m, const Elements &e
 }
 
 /* The first place whose key is not below this one. */
-static __device__ __forceinline__ u32 syc_lower_bound(const syc_sorted &sorted, u64 key)
+SYC_INLINE u32 syc_lower_bound(const syc_sorted &sorted, u64 key)
 {
     u32 low = 0, high = __ldcg(sorted.n);
     while (low < high) {
@@ -130,10 +130,7 @@ template <class Elements, class Out>
 static void syc_place_sorted(syc_call *call, const Elements &elements, const syc_sorted &sorted, int64_t n,
                              int64_t n_keys, const Out &out)
 {
-    const int64_t wanted = syc_ceil(n > n_keys ? n : n_keys, 256), most = 8 * call->device->processors;
-    syc_launch(&call->queue, syc_place<Elements, Out>, SYC_AFTER,
-               wanted < 1      ? 1
-               : wanted < most ? wanted
-                               : most,
-               256, 0, elements, sorted, n, n_keys, out, call->gate);
+    const int64_t blocks = syc_grid(call, syc_ceil(n > n_keys ? n : n_keys, 256), grid_policy::INDEX);
+    syc_launch(&call->queue, syc_place<Elements, Out>, SYC_AFTER, blocks < 1 ? 1 : blocks, 256, 0, elements,
+               sorted, n, n_keys, out, call->gate);
 }

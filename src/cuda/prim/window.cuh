@@ -103,11 +103,11 @@ template <typename V> struct syc_piece_vectors {
     enum { BYTES = sizeof(V) };
     typedef V Held;
     static __host__ __device__ int64_t count(int64_t bytes) { return bytes / BYTES; }
-    static __device__ __forceinline__ Held load(const syc_piece &p, u32 i, int64_t)
+    SYC_INLINE Held load(const syc_piece &p, u32 i, int64_t)
     {
         return p.from != NULL ? __ldcs((const V *)p.from + i) : syc_zero<V>();
     }
-    static __device__ __forceinline__ void store(const syc_piece &p, u32 i, int64_t, const Held &held)
+    SYC_INLINE void store(const syc_piece &p, u32 i, int64_t, const Held &held)
     {
         if (p.to != NULL)
             __stcs((V *)p.to + i, held);
@@ -118,13 +118,12 @@ template <> struct syc_piece_vectors<syc_window> {
     enum { BYTES = 1 };
     typedef syc_window Held;
     static __host__ __device__ int64_t count(int64_t bytes) { return syc_windows(bytes); }
-    template <typename I> static __device__ __forceinline__ Held load(const syc_piece &p, u32 i, I bytes)
+    template <typename I> SYC_INLINE Held load(const syc_piece &p, u32 i, I bytes)
     {
         return p.from != NULL ? syc_load_window(p.from, bytes, (I)syc_window_at(p.to, i, 1))
                               : syc_zero<syc_window>();
     }
-    template <typename I>
-    static __device__ __forceinline__ void store(const syc_piece &p, u32 i, I bytes, const Held &held)
+    template <typename I> SYC_INLINE void store(const syc_piece &p, u32 i, I bytes, const Held &held)
     {
         const I at = (I)syc_window_at(p.to, i, 1);
         if (p.to != NULL && at < bytes)

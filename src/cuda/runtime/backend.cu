@@ -97,6 +97,8 @@ static void describe(const sy_ctx *ctx, sy_trace *report)
 {
     report->isa = "cuda";
     report->threads = ctx->cuda_device->processors;
+    report->n_choices = report->status == SY_OK ? ctx->cuda_device->n_choices : 0;
+    report->choices = ctx->cuda_device->choices;
 }
 
 template <size_t (*workspace)(const syc_device *, const syi_plan *)>
@@ -132,10 +134,3 @@ static constexpr syi_backend table(void)
 }
 
 const syi_backend syc_backend = table();
-
-void syc_choose_of(const syc_device *device, int op, const union syi_plan *plan, struct syc_chosen *chosen)
-{
-    chosen->n = 0;
-    if (op == SYI_SAMPLE)
-        syc_sample_chosen(device, plan, chosen);
-}

@@ -28,6 +28,3 @@ SYC_OPERATORS(SYC_DECLARE)
     { \
         return 0; \
     }
-
-/* Operators that have a list of implementations: choice.cuh. */
-void syc_sample_chosen(const syc_device *device, const union syi_plan *plan, struct syc_chosen *chosen);

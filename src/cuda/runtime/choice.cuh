@@ -1,11 +1,10 @@
 /*
- * How an operator picks an implementation. They stand in one list, the fastest first; the first that has
+ * How an operator picks one of many implementations. They are one list, the fastest first; the first that has
  * nothing against a call runs it. The last one takes every call.
  */
 #pragma once
 
 #include "cuda/runtime/context.cuh"
-#include "cuda/cuda.h"
 
 /* Of calls that `Job` describes: a plan, or a plan and what the operator derives of it. */
 template <class Job> struct syc_implementation {
@@ -16,19 +15,15 @@ template <class Job> struct syc_implementation {
     void (*launch)(syc_call *call, const Job *job);
 };
 
-/* `chosen`, if it is not NULL, gets the list as far as it was read. */
+/* `call`, if it is not NULL, notes the list as far as it was read. */
 template <class Job, int n>
 const syc_implementation<Job> *syc_choose(const syc_implementation<Job> (&list)[n], const syc_device *device,
-                                          const Job *job, syc_chosen *chosen = NULL)
+                                          const Job *job, syc_call *call = NULL)
 {
-    static_assert(n <= (int)SYC_MOST_IMPLEMENTATIONS, "room for their names");
+    static_assert(n <= SYC_MOST_CHOICES, "room for their names");
     for (int i = 0;; i++) {
         const char *const why_not = i + 1 < n ? list[i].why_not(device, job) : NULL;
-        if (chosen != NULL) {
-            chosen->of[i] = {list[i].name, why_not};
-            chosen->n = i + 1;
-        }
-        if (why_not == NULL)
+        if (call != NULL ? syc_takes(call, list[i].name, why_not) : why_not == NULL)
             return &list[i];
     }
 }

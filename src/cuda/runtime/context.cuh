@@ -4,7 +4,9 @@
 #pragma once
 
 #include "cuda/runtime/device.cuh"
+#include "cuda/runtime/policy.cuh"
 
+#define SYC_MOST_CHOICES 32
 enum { SYC_GATE_WORDS = 257 };   /* one more than blocks of a validating kernel */
 #define SYC_MAX_CHECK_BLOCKS 256 /* of a validating kernel: their words are one load of a block that writes */
 
@@ -27,7 +29,9 @@ struct syc_device {
     void *words;            /* device memory of the gate */
     cudaEvent_t begin, end; /* of a traced call; made by the first */
     syc_report *report, *report_on_device;
-    struct syc_exchange *exchange; /* memory.cu; made by the first */
+    struct syc_exchange *exchange;       /* memory.cu; made by the first */
+    sy_choice choices[SYC_MOST_CHOICES]; /* of the last call, for its trace */
+    int n_choices;
 };
 
 struct syc_kept {
@@ -106,17 +110,33 @@ sy_status syc_replay(syc_device *device, syc_graph *graph, int times, float *mil
                      size_t bytes);
 void syc_graph_free(syc_device *device, syc_graph *graph);
 
-/* backend.cu: the list of an operator, as far as a call reads it. */
-void syc_choose_of(const syc_device *device, int op, const union syi_plan *plan, struct syc_chosen *chosen);
-
 syc_call syc_begin(syc_device *device, int op, void *scratch);
+
+/* Offers the call an implementation of a step, which takes it unless something is against it, a sentence. */
+static inline bool syc_takes(syc_call *call, const char *name, const char *why_not = NULL)
+{
+    syc_device *const d = call->device;
+    for (int i = 0; i < d->n_choices; i++) /* of another plane */
+        if (d->choices[i].name == name && d->choices[i].why_not == why_not)
+            return why_not == NULL;
+    if (d->n_choices < SYC_MOST_CHOICES)
+        d->choices[d->n_choices++] = {name, why_not};
+    return why_not == NULL;
+}
+
+/* Blocks of a kernel whose grid goes over its items, where `wanted` have one round: at most `each` for each
+   processor. */
+static inline int64_t syc_grid(const syc_call *call, int64_t wanted, int each)
+{
+    const int64_t most = each * (int64_t)call->device->processors;
+    return wanted < most ? wanted : most;
+}
 
 /* Launches the validation of `check` and closes the gate behind its faults. SYC_EARLY: the check waits for
    the kernel before, for every item. */
 template <class Check> static void syc_check(syc_call *call, const Check &check, syc_start start = SYC_AFTER)
 {
-    const int64_t wanted = (check.n + 255) / 256, most = 2 * call->device->processors;
-    const int64_t blocks = wanted < most ? wanted : most;
+    const int64_t blocks = syc_grid(call, (check.n + 255) / 256, grid_policy::CHECK);
     call->gate.n = (int)(blocks < SYC_MAX_CHECK_BLOCKS ? blocks : SYC_MAX_CHECK_BLOCKS);
     syc_launch(&call->queue, syc_validate<Check>, start, call->gate.n, 256, 0, call->gate, check);
 }

@@ -241,6 +241,7 @@ syc_call syc_begin(syc_device *device, int op, void *scratch)
     syi_found *const found = (syi_found *)(order + SYC_GATE_WORDS);
     const syc_queue queue = {device->stream, cudaSuccess, device->processors, device->dependent, false};
     const syc_gate gate = {order, found, 0, closed_word(device), device->report_on_device, op};
+    device->n_choices = 0;
     return {device, queue, gate, (unsigned char *)scratch};
 }
 
@@ -249,9 +250,9 @@ syc_call syc_begin(syc_device *device, int op, void *scratch)
 extern "C" const syc_library *syi_cuda_library(void)
 {
     static const syc_library library = {
-        SYC_BUILD,       &syc_backend,   count,          describe_device, open_device,    close_device,
-        set_stream,      set_processors, wait_for,       alloc_memory,    free_memory,    copy_memory,
-        time_begin,      time_end,       owns_memory,    take_report,     syc_own_stream, syc_capture_begin,
-        syc_capture_end, syc_replay,     syc_graph_free, syc_choose_of};
+        SYC_BUILD,       &syc_backend,   count,         describe_device, open_device,    close_device,
+        set_stream,      set_processors, wait_for,      alloc_memory,    free_memory,    copy_memory,
+        time_begin,      time_end,       owns_memory,   take_report,     syc_own_stream, syc_capture_begin,
+        syc_capture_end, syc_replay,     syc_graph_free};
     return &library;
 }

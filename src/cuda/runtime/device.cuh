@@ -37,7 +37,7 @@ typedef unsigned long long u64;
 #endif
 
 /* The kernel that follows in the stream may start now; what it reads of this one it must wait for. */
-static __device__ __forceinline__ void syc_start_next()
+SYC_INLINE void syc_start_next()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -45,7 +45,7 @@ static __device__ __forceinline__ void syc_start_next()
 }
 
 /* Waits until the kernel before has ended and its stores are visible. */
-static __device__ __forceinline__ void syc_wait_for_previous()
+SYC_INLINE void syc_wait_for_previous()
 {
 #ifdef SWITCHYARD_CUDA_EMULATED
     emulator::wait_for_previous();
@@ -177,7 +177,7 @@ static __global__ void __launch_bounds__(256)
 }
 
 /* After the fault is in the report. */
-static __device__ __forceinline__ void syc_close(const syc_gate &gate)
+SYC_INLINE void syc_close(const syc_gate &gate)
 {
     gate.report->op = gate.op;
 #ifndef SWITCHYARD_CUDA_EMULATED
@@ -204,14 +204,14 @@ static __device__ void syc_report_fault(const syc_gate &gate)
 }
 
 /* The last thread of a block has no word of the validation to wait for, as a rule. */
-static __device__ __forceinline__ bool syc_sees_closed(const syc_gate &gate)
+SYC_INLINE bool syc_sees_closed(const syc_gate &gate)
 {
     return threadIdx.x + 1 == blockDim.x && __ldcg(gate.closed) != 0;
 }
 
 /* Whether the kernel may write; all threads of a block call it, with the same result. Waits for the
    validation. */
-static __device__ __forceinline__ bool syc_may_write(const syc_gate &gate)
+SYC_INLINE bool syc_may_write(const syc_gate &gate)
 {
     syc_wait_for_previous();
     bool bad = syc_sees_closed(gate);
@@ -229,7 +229,7 @@ static __device__ __forceinline__ bool syc_may_write(const syc_gate &gate)
  * saw, and, a barrier, whether no thread of the block saw a fault. Reporting is out of line: it costs no
  * registers in a kernel whose gate is a __grid_constant__.
  */
-static __device__ __forceinline__ bool syc_sees_fault(const syc_gate &gate)
+SYC_INLINE bool syc_sees_fault(const syc_gate &gate)
 {
     bool bad = syc_sees_closed(gate);
 #pragma unroll 1
@@ -243,7 +243,7 @@ static __device__ __forceinline__ bool syc_sees_fault(const syc_gate &gate)
     syc_report_fault(gate);
 }
 
-static __device__ __forceinline__ bool syc_all_clear(const syc_gate &gate, bool sees_fault)
+SYC_INLINE bool syc_all_clear(const syc_gate &gate, bool sees_fault)
 {
     if (__syncthreads_or(sees_fault) == 0)
         return true;
@@ -272,7 +272,7 @@ static inline syc_divisor syc_divisor_of(u32 d)
     return {d, (u32)((((u64)1 << 32) * (((u64)1 << shift) - d)) / d + 1), shift};
 }
 
-static __device__ __forceinline__ u32 syc_divide(u32 i, const syc_divisor &by)
+SYC_INLINE u32 syc_divide(u32 i, const syc_divisor &by)
 {
     const u32 high = __umulhi(i, by.magic);
     return (u32)(((u64)high + i) >> by.shift);
@@ -292,12 +292,12 @@ static inline syc_split syc_split_by(int64_t d, int64_t most)
     return split;
 }
 
-static __device__ __forceinline__ int64_t syc_quotient(int64_t i, const syc_split &by)
+SYC_INLINE int64_t syc_quotient(int64_t i, const syc_split &by)
 {
     return by.small.d != 0 ? (int64_t)syc_divide((u32)i, by.small) : i / by.d;
 }
 
-template <typename V> static __device__ __forceinline__ V syc_zero()
+template <typename V> SYC_INLINE V syc_zero()
 {
     V v;
     memset(&v, 0, sizeof v);

@@ -319,18 +319,6 @@ static const struct syc_implementation<struct sample_job> implementations[] = {
 
 /* ---- The call ---- */
 
-void syc_sample_chosen(const struct syc_device *device, const union syi_plan *plan, struct syc_chosen *chosen)
-{
-    const bool more = syc_sample_asks_more(&plan->sample);
-    struct sample_job job = {&plan->sample, {}};
-    struct syi_sample_plan picks;
-    if (job.p->staged)
-        return; /* stages have one implementation, and rows after them another */
-    if (more)
-        job = syc_sample_picks(device, &plan->sample, &picks);
-    syc_choose(implementations, device, &job, chosen);
-}
-
 /* A query stands for calls with fewer outputs, which may be made by others of the list, and for one without
    lists, which may have more blocks. */
 size_t syc_sample_workspace(const struct syc_device *device, const union syi_plan *plan)
@@ -385,5 +373,5 @@ void syc_sample_pick(struct syc_call *call, struct sample_job job)
 {
     if (job.p->overrides.indptr != NULL)
         syc_sample_check_overrides(call, job.p);
-    syc_choose(implementations, call->device, &job)->launch(call, &job);
+    syc_choose(implementations, call->device, &job, call)->launch(call, &job);
 }

@@ -60,7 +60,7 @@ static __device__ float penalise(float x, const struct penalties &by, u32 entry)
 
 /* ---- One row ---- */
 
-static __device__ __forceinline__ void mark_token(u32 token, u32 *bits, u32 *entry)
+SYC_INLINE void mark_token(u32 token, u32 *bits, u32 *entry)
 {
     atomicOr(&bits[token / 32], 1u << token % 32);
     entry[token] = 0;
@@ -75,8 +75,7 @@ static __device__ void mark(const struct syi_token_lists &l, int64_t first, int6
 
 /* f(token) for the draft tokens before a row, each by one thread. */
 template <class F>
-static __device__ __forceinline__ void each_draft(const struct syi_sample_overrides_plan &p,
-                                                  const struct syi_past &past, const F &f)
+SYC_INLINE void each_draft(const struct syi_sample_overrides_plan &p, const struct syi_past &past, const F &f)
 {
     u32 turn = 0;
 #pragma unroll 1
@@ -98,9 +97,8 @@ static __device__ struct syc_span banned(const struct syi_sample_overrides_plan 
 
 /* Marks what may change, and counts. */
 template <bool More>
-static __device__ __forceinline__ void mark_row(const struct syi_sample_overrides_plan &p,
-                                                const struct syi_past &past, const struct penalties &by,
-                                                u32 *bits, u32 *entry, int64_t words)
+SYC_INLINE void mark_row(const struct syi_sample_overrides_plan &p, const struct syi_past &past,
+                         const struct penalties &by, u32 *bits, u32 *entry, int64_t words)
 {
     const int64_t b = past.of.b, seq_end = More ? syi_seq_end(&p, b) : 0;
     const bool repetition = by.repetition != 1.0f,
@@ -208,9 +206,8 @@ struct sequences {
    token are the last. `many` is scratch for more than shared memory holds, its second half `half` after the
    first. */
 template <class From>
-static __device__ __forceinline__ void add_elements(const From &from, int64_t n, const struct places &place,
-                                                    float *logit, u32 most, u64 *few, u64 *many, int64_t half,
-                                                    u32 *digits)
+SYC_INLINE void add_elements(const From &from, int64_t n, const struct places &place, float *logit, u32 most,
+                             u64 *few, u64 *many, int64_t half, u32 *digits)
 {
     const bool is_few = n <= most;
     u64 *sorted = is_few ? few : many;
@@ -240,9 +237,9 @@ static __device__ __forceinline__ void add_elements(const From &from, int64_t n,
 }
 
 template <bool More>
-static __device__ __forceinline__ void
-add_biases(const struct syi_sample_overrides_plan &p, const struct syi_past &past, const struct places &place,
-           float *logit, const struct overrides_scratch &scratch, u64 *few, u32 *digits)
+SYC_INLINE void add_biases(const struct syi_sample_overrides_plan &p, const struct syi_past &past,
+                           const struct places &place, float *logit, const struct overrides_scratch &scratch,
+                           u64 *few, u32 *digits)
 {
     const struct syc_span span = syc_list_span(p.bias, past.of.b);
     add_elements(biases{p, span.first}, span.end - span.first, place, logit, scratch.most, few,
@@ -250,10 +247,9 @@ add_biases(const struct syi_sample_overrides_plan &p, const struct syi_past &pas
 }
 
 /* Sequences, then bans. */
-static __device__ __forceinline__ void add_sequences(const struct syi_sample_overrides_plan &p,
-                                                     const struct syi_past &past, const struct places &place,
-                                                     float *logit, const struct overrides_scratch &scratch,
-                                                     u64 *few, u32 *digits)
+SYC_INLINE void add_sequences(const struct syi_sample_overrides_plan &p, const struct syi_past &past,
+                              const struct places &place, float *logit,
+                              const struct overrides_scratch &scratch, u64 *few, u32 *digits)
 {
     const struct syc_span stop = banned(p, past);
     const int64_t first = syi_seq_first(&p, past.of.b), n = syi_seq_end(&p, past.of.b) - first;

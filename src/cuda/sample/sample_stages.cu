@@ -68,7 +68,7 @@ static __device__ u64 weight_of(const stage_row &r, u32 key)
 }
 
 /* f(token, key) for the candidates of a thread. */
-template <class F> static __device__ __forceinline__ void each(const stage_row &r, F f)
+template <class F> SYC_INLINE void each(const stage_row &r, F f)
 {
     for (u32 i = threadIdx.x; i < r.vocab; i += blockDim.x) {
         const u32 key = key_at(r, i);
@@ -77,7 +77,7 @@ template <class F> static __device__ __forceinline__ void each(const stage_row &
     }
 }
 
-template <class F> static __device__ __forceinline__ u64 sum(const stage_row &r, F f)
+template <class F> SYC_INLINE u64 sum(const stage_row &r, F f)
 {
     u64 own = 0;
     each(r, [&](u32 i, u32 key) { own += f(i, key); });
@@ -90,7 +90,7 @@ static __device__ u64 weigh(const stage_row &r)
 }
 
 /* Removes the candidates for which `stays` is false. */
-template <class F> static __device__ __forceinline__ void keep(stage_row &r, F stays)
+template <class F> SYC_INLINE void keep(stage_row &r, F stays)
 {
     each(r, [&](u32 i, u32 key) {
         if (!stays(i, key))
@@ -105,8 +105,7 @@ template <class F> static __device__ __forceinline__ void keep(stage_row &r, F s
 /* The largest code at which the measure of all codes >= it reaches a target, in *code; *rest: what those
    equal to it must contribute. False: all together do not reach it. f(token, key, &measure) is the code of a
    candidate, 0: none. */
-template <class F>
-static __device__ __forceinline__ bool select(const stage_row &r, u64 target, u32 *code, u64 *rest, F f)
+template <class F> SYC_INLINE bool select(const stage_row &r, u64 target, u32 *code, u64 *rest, F f)
 {
     stage_shared *const s = r.s;
     u32 found = 0;
@@ -147,7 +146,7 @@ static __device__ __forceinline__ bool select(const stage_row &r, u64 target, u3
 }
 
 /* The last of the first n tokens for which `is` is true. */
-template <class F> static __device__ __forceinline__ u32 last_of(const stage_row &r, u64 n, F is)
+template <class F> SYC_INLINE u32 last_of(const stage_row &r, u64 n, F is)
 {
     u32 code = 0;
     u64 rest;
@@ -390,7 +389,7 @@ static __device__ u32 copy_row(const stage_row &r, const syi_sample_plan &p, int
 
 /* f(token, place in token order) for the tokens of a row, a block at a time, with whether they are
    candidates. Returns how many are. */
-template <class F> static __device__ __forceinline__ u32 each_place(const stage_row &r, F f)
+template <class F> SYC_INLINE u32 each_place(const stage_row &r, F f)
 {
     u32 n = 0;
     for (u32 first = 0; first < r.vocab; first += blockDim.x) {

@@ -252,6 +252,8 @@ static void launch_once(struct syc_call *call, const struct sample_job *job)
     const struct sample_scratch scratch = {
         call->scratch + l.left, l.of_block, l.lists, {}, left, true, job->more};
     const int64_t at_once = sample_policy::LEFT_BLOCKS * (int64_t)call->device->processors;
+    if (p->overrides.indptr != NULL)
+        syc_only_report(call); /* these kernels look for faults that are reported */
     kernel(call, p, &scratch);
     if (left != NULL)
         launch_general(call, p, &scratch, l.blocks < at_once ? l.blocks : at_once);

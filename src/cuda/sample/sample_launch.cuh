@@ -87,10 +87,11 @@ static inline int64_t syc_sample_vectors(const syi_sample_plan *p)
     return p->vocab / (p->logits.type == SY_TYPE_F32 ? 4 : 8);
 }
 
-/* Bytes of shared memory for a mask of a row: of tokens that are allowed and have no override. */
+/* Bytes of shared memory for a mask of a row: of tokens that are allowed and have no override. Of a
+   vector that is not all in the row, bits after its end are read, too. */
 static inline size_t syc_sample_mask_bytes(const syi_sample_plan *p)
 {
-    return p->allow_bits.data == NULL && p->overrides.indptr == NULL ? 0 : (size_t)(p->vocab + 31) / 32 * 4;
+    return p->allow_bits.data == NULL && p->overrides.indptr == NULL ? 0 : (size_t)(p->vocab + 63) / 32 * 4;
 }
 
 /* Blocks for a row that is read by a cluster: as many as keep the device busy, if each has a group to read.

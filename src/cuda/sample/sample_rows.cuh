@@ -79,6 +79,7 @@ SYC_COLD void general_row(const syi_sample_plan &p, const sample_scratch &scratc
 
 union top_k_shared {
     syc_sample_shared general;
+    rows_shared other;
     top_shared top;
 };
 
@@ -191,7 +192,6 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     }
     enum outcome outcome = nucleus_row<T, plain>(p, (u32 *)(s + 1), &s->listed, &s->far, &s->far_gates, rank,
                                                  blocks, b, &gate, &s->edge);
-    report_closed(gate, outcome);
     __syncthreads();
     if (rank == 0 && blocks > 1)
         send_verdict(&s->far_gates, s->far_gates.asked ? 1 : 0, blocks,
@@ -273,12 +273,16 @@ static __global__ void __launch_bounds__(SYC_SAMPLE_THREADS, 2)
     begin_more<extends>(&s->top.listed, scratch);
     const enum outcome outcome =
         top_k_row<T, few, plain>(p, &s->top, (u32 *)(all + 1), rank, blocks, b, &gate, ahead);
-    report_closed(gate, outcome);
     if (scratch.left != NULL) {
         if (threadIdx.x == 0 && rank == 0)
             scratch.left[b] = outcome;
     } else if (outcome == ROW_LEFT) {
-        general_row<T>(p, scratch, &s->general, row, b, make_uint4(0, 0, 0, 0), 0, false);
+        const bool off = s->top.listed.params.k == 0; /* of this row */
+        __syncthreads();
+        if (off)
+            other_row<T>(p, scratch, &s->other, row, b, NULL, ROW_LEFT);
+        else
+            general_row<T>(p, scratch, &s->general, row, b, make_uint4(0, 0, 0, 0), 0, false);
         __syncthreads(); /* the row has an address of thread 0 */
     }
     if (extends) {

@@ -331,26 +331,6 @@ SYC_INLINE u32 tied_key(u32 own, u32 threshold, u32 k)
     return low;
 }
 
-/* Puts the candidate tiles of a threshold. If they are more than `most` because of ties, it becomes the key
-   above the tied one, which is returned; else 0. */
-template <class Put>
-SYC_INLINE u32 put_candidates(const syi_sample_plan &p, listed_shared *s, u32 own, u32 k, u32 most,
-                              u32 &threshold, Put put)
-{
-    put();
-    __syncthreads();
-    if (s->n_candidate_tiles <= most || p.args.ties == SY_TIES_ALL)
-        return 0;
-    const u32 tied = tied_key(own, threshold, k);
-    if (tied == 0)
-        return 0;
-    threshold = tied + 1;
-    syc_change([&] { s->n_candidate_tiles = 0; });
-    put();
-    __syncthreads();
-    return tied;
-}
-
 /* Lists the first k tokens of a block that have a key, if there are so many. */
 template <sy_type T>
 SYC_COLD void list_equal(top_shared *shared, syc_logits l, block_groups groups, u32 key, u32 k)
@@ -380,6 +360,40 @@ SYC_COLD void list_equal(top_shared *shared, syc_logits l, block_groups groups, 
         found += (u32)all;
     }
     __syncthreads();
+}
+
+/* What a block knows of a row when more tokens reach a threshold than are wanted. */
+struct tied_tokens {
+    u32 own, threshold, k, flags; /* own: the largest key of a thread */
+};
+
+/* The row then, where many tokens are equal: those above a key that k of the block reach, and the first
+   k that have it. */
+template <sy_type T>
+SYC_COLD enum outcome tied_row(const syi_sample_plan &p, top_shared *shared, syc_logits l,
+                               block_groups groups, tied_tokens of, u32 rank, u32 blocks, int64_t b)
+{
+    const syc_vectors v = syc_vectors_of<T>(l);
+    const u32 tied = p.args.ties == SY_TIES_ALL ? 0 : tied_key(of.own, of.threshold, of.k),
+              turns = (groups.step - groups.first + groups.apart - 1) / groups.apart;
+    const float above = syi_key_value(tied + 1), least = syi_key_value(tied);
+    const auto at = [&](u32 item) {
+        const u32 turn = item / SYC_SAMPLE_THREADS;
+        return groups.first + turn / SYC_OWN_TILES * groups.apart + turn % SYC_OWN_TILES * groups.step +
+               item % SYC_SAMPLE_THREADS;
+    };
+    if (tied != 0) {
+        each_vector_at<T>(l, v, turns * SYC_TILES, at, [&](uint4 x, u32 first) {
+            list_vector_reaching<T>(&shared->listed, x, first, above);
+            if (word_value<T>(vector_max<T>(x)) >= above)
+                atomicMax(&shared->top, syc_word_key<T>(vector_max<T>(x)));
+        });
+        if (rank == 0)
+            each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) { list_token(shared, i, bits, least); });
+        list_equal<T>(shared, l, groups, tied, of.k);
+    }
+    __syncthreads();
+    return finish_listed<false, true>(p, shared, of.k, of.flags, tied != 0, rank, blocks, b);
 }
 
 /* The row by block `rank` of `blocks`; y is its first two groups. `plain`: see is_plain_call. */
@@ -415,30 +429,26 @@ SYC_INLINE enum outcome small_k_row(const syi_sample_plan &p, top_shared *shared
         threshold = common_threshold(shared, rank, blocks, threshold, !plain && k == 0);
     if (threadIdx.x == 0)
         atomicMax(&shared->top, largest);
-    const u32 tied = put_candidates(p, s, own, k, MOST_LISTED, threshold, [&] {
-        u32 mask = 0;
+    const float least = syi_key_value(threshold);
+    u32 mask = 0;
 #pragma unroll
-        for (u32 c = 0; c < SYC_OWN_TILES; c++)
-            mask |= word_value<T>(tile[c]) >= syi_key_value(threshold) ? 1u << c : 0;
-        put_candidate_tiles(s, mask);
-    });
-    const float least = syi_key_value(threshold), rest_least = tied != 0 ? syi_key_value(tied) : least;
+    for (u32 c = 0; c < SYC_OWN_TILES; c++)
+        mask |= word_value<T>(tile[c]) >= least ? 1u << c : 0;
+    put_candidate_tiles(s, mask);
+    __syncthreads();
     const u32 tiles = s->n_candidate_tiles,
               turns = (groups.step - groups.first + groups.apart - 1) / groups.apart;
-    const bool few = tiles <= MOST_LISTED;
-    if (!few && blocks == 1)
-        return ROW_LEFT;
+    if (tiles > MOST_LISTED)
+        return tied_row<T>(p, shared, l, groups, {own, threshold, k, flags}, rank, blocks, b);
     const auto at = [&](u32 item) {
         const u32 turn = item / tiles, place = s->candidate_tile[item - turn * tiles];
         return groups.first + turn * groups.apart + place / SYC_SAMPLE_THREADS * groups.step +
                place % SYC_SAMPLE_THREADS;
     };
-    each_vector_at<T>(l, v, few ? tiles * turns : 0, at,
+    each_vector_at<T>(l, v, tiles * turns, at,
                       [&](uint4 x, u32 first) { list_vector_reaching<T>(s, x, first, least); });
     if (rank == 0)
-        each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) { list_token(shared, i, bits, rest_least); });
-    if (tied != 0)
-        list_equal<T>(shared, l, groups, tied, k);
+        each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) { list_token(shared, i, bits, least); });
     __syncthreads();
-    return finish_listed<plain, true>(p, shared, k, flags, few, rank, blocks, b);
+    return finish_listed<plain, true>(p, shared, k, flags, true, rank, blocks, b);
 }

@@ -327,21 +327,9 @@ struct wide_edge {
     u64 uniform;
 };
 
-/* Whether a fault was found, as one thread sees it: reported by a call before, or in what this call
-   validates. A word, compared when the row was read, so that no warp waits for it before. */
+/* Whether a fault was reported, as one thread sees it. A word, compared when the row was read, so that
+   no warp waits for it before. */
 SYC_INLINE u32 load_closed(const syc_gate *gate, u32 thread = 0)
 {
-    if (gate == NULL || threadIdx.x != thread)
-        return 0;
-    u32 closed = __ldcg(gate->closed);
-#pragma unroll 1
-    for (int i = 0; i < gate->n; i++)
-        closed |= __ldcg(gate->order + i) != SYC_NO_FAULT ? 1 : 0;
-    return closed;
-}
-
-SYC_INLINE void report_closed(const syc_gate &gate, enum outcome outcome)
-{
-    if (outcome == ROW_CLOSED && blockIdx.x == 0 && threadIdx.x == 0)
-        syc_report_rarely(gate);
+    return gate != NULL && threadIdx.x == thread ? __ldcg(gate->closed) : 0;
 }

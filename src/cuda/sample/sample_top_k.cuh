@@ -393,15 +393,17 @@ SYC_INLINE enum outcome stream_row(const syi_sample_plan &p, top_shared *shared,
     u32 threshold = first_threshold<plain>(s, own, warps_max(own, s->warp_key), k, blocks);
     if (blocks > 1)
         threshold = common_threshold(shared, rank, blocks, threshold, !plain && k == 0);
-    const u32 enough = (k > 0 ? k : (u32)sample_policy::SMALL_K) + sample_policy::TIES_MARGIN;
-    const u32 tied = put_candidates(p, s, own, k, enough, threshold, [&] {
-        if (own >= threshold) /* the tiles of a thread together */
-            s->candidate_tile[syc_shared_add(&s->n_candidate_tiles, 1u)] = (u16)threadIdx.x;
-    });
-    const float least = syi_key_value(threshold), rest_least = tied != 0 ? syi_key_value(tied) : least;
+    const float least = syi_key_value(threshold);
+    if (own >= threshold) /* the tiles of a thread together */
+        s->candidate_tile[syc_shared_add(&s->n_candidate_tiles, 1u)] = (u16)threadIdx.x;
+    __syncthreads();
     const u32 tiles = s->n_candidate_tiles;
-    if (tiles > enough && blocks == 1)
-        return ROW_LEFT;
+    if (tiles > (k > 0 ? k : (u32)sample_policy::SMALL_K) + sample_policy::TIES_MARGIN) {
+        if (!wanted)
+            return tied_row<T>(p, shared, l, groups, {own, threshold, k, 0}, rank, blocks, b);
+        if (blocks == 1)
+            return ROW_LEFT;
+    }
     const auto at = [&](u32 item) {
         const u32 turn = item / tiles;
         return groups.first + turn / SYC_OWN_TILES * groups.apart + turn % SYC_OWN_TILES * groups.step +
@@ -413,7 +415,7 @@ SYC_INLINE enum outcome stream_row(const syi_sample_plan &p, top_shared *shared,
     if (rank == 0)
         each_rest_of<T>(p, l, b, [&](u32 i, u32 bits) {
             flags |= syi_key_flags(bits);
-            list_token(shared, i, bits, rest_least);
+            list_token(shared, i, bits, least);
         });
     keep_rest<T>(shared, l, v, groups, half, y, least, wanted, flags);
     ask_ahead(p, b, ahead);
@@ -426,8 +428,6 @@ SYC_INLINE enum outcome stream_row(const syi_sample_plan &p, top_shared *shared,
     if (wanted)
         flags = any_flags(s->warp_flags[syc_lane() % SYC_BLOCK_WARPS]); /* before others use it */
     const bool fits = s->n_vectors <= MOST_LISTED;
-    if (fits && tied != 0)
-        list_equal<T>(shared, l, groups, tied, k);
     if (fits)
         list_reaching<T>(shared, least);
     else if (blocks == 1)

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MOST_TEXT = 96 };
@@ -23,25 +24,35 @@ static long vary(long size, long unit, bool odd, uint64_t *state)
     return other < unit ? unit : other / unit * unit;
 }
 
+/* What follows a number between two texts; NULL: it is not there. */
+static const char *read_size(const char *at, const char *before, const char *after, long *size)
+{
+    if (strncmp(at, before, strlen(before)) != 0)
+        return NULL;
+    char *end;
+    *size = strtol(at + strlen(before), &end, 10);
+    return end != at + strlen(before) && strncmp(end, after, strlen(after)) == 0 ? end + strlen(after) : NULL;
+}
+
 /* The word at `at` with another size, if it names one that may change; returns its length. */
 static int vary_word(const char *op, const char *shape, const char *at, char *text, int room, uint64_t *state)
 {
     const bool coded = strstr(shape, "fp8") || strstr(shape, "mx") || strstr(shape, "int8");
     const bool whole = strstr(shape, "swizzle") != NULL; /* tokens are tiled */
     const int length = (int)strcspn(at, " ");
+    const char *const end = at + length, *next;
     long first, second;
-    int used = 0;
     if (random_unit(state) < 0.3)
         return snprintf(text, (size_t)room, "%.*s", length, at);
-    if (sscanf(at, "[%ld,%ld]%n", &first, &second, &used) == 2 && used == length)
+    if ((next = read_size(at, "[", ",", &first)) != NULL && read_size(next, "", "]", &second) == end)
         return snprintf(text, (size_t)room, "[%ld,%ld]", vary(first, 1, true, state),
                         vary(second, 1000, true, state));
-    if (sscanf(at, "T=%ld%n", &first, &used) == 1 && used == length)
+    if (read_size(at, "T=", "", &first) == end)
         return snprintf(text, (size_t)room, "T=%ld",
                         whole ? vary(first, 128, false, state) : vary(first, 1, true, state));
-    if (sscanf(at, "H=%ld%n", &first, &used) == 1 && used == length)
+    if (read_size(at, "H=", "", &first) == end)
         return snprintf(text, (size_t)room, "H=%ld", vary(first, coded ? 512 : 8, !coded, state));
-    if (at == shape && strncmp(op, "kv_", 3) == 0 && sscanf(at, "%ld B%n", &first, &used) == 1)
+    if (at == shape && strncmp(op, "kv_", 3) == 0 && read_size(at, "", " B", &first) != NULL)
         return snprintf(text, (size_t)room, "%ld", 2 * vary(first / 2, 8, true, state));
     return snprintf(text, (size_t)room, "%.*s", length, at);
 }

@@ -7,16 +7,16 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <switchyard.h>
 
 enum { REQUESTS = 2, TOKENS = 40, DIM = 8, BLOCK = 4, BLOCKS = TOKENS / BLOCK };
+enum { ROWS = REQUESTS * TOKENS, ROW = 2 * DIM }; /* of the cache: keys, then values */
 
 static const int64_t lengths[REQUESTS] = {40, 23};
 
 /* The paged cache: a row of each token is its key and its value. Blocks of both requests lie mixed. */
-static float cache[REQUESTS * TOKENS][2 * DIM];
+static float cache[ROWS][ROW];
 static int32_t block_table[REQUESTS][BLOCKS];
 static float query[REQUESTS][DIM];
 
@@ -43,7 +43,7 @@ static float dot(const float *a, const float *b)
 
 static float *row_of(int b, int64_t t)
 {
-    return cache[block_table[b][t / BLOCK] * BLOCK + t % BLOCK];
+    return cache[(int64_t)block_table[b][t / BLOCK] * BLOCK + t % BLOCK];
 }
 
 static void fill(void)
@@ -54,8 +54,8 @@ static void fill(void)
         for (int d = 0; d < DIM; d++)
             query[b][d] = number(1000 + b * DIM + d);
         for (int64_t t = 0; t < TOKENS; t++)
-            for (int d = 0; d < 2 * DIM; d++)
-                row_of(b, t)[d] = number((b * TOKENS + (int)t) * 2 * DIM + d);
+            for (int d = 0; d < ROW; d++)
+                row_of(b, t)[d] = number((b * TOKENS + (int)t) * ROW + d);
     }
 }
 
@@ -88,8 +88,8 @@ static void dense(float out[REQUESTS][DIM])
 
 static void sparse(sy_ctx *ctx, int64_t k, float out[REQUESTS][DIM])
 {
-    static float scores[REQUESTS][TOKENS], gathered[REQUESTS * TOKENS * 2 * DIM];
-    static int32_t ids[REQUESTS * TOKENS];
+    static float scores[REQUESTS][TOKENS], gathered[ROWS * ROW];
+    static int32_t ids[ROWS];
     int64_t count[REQUESTS];
     const float *rows[TOKENS];
     sy_view s, l, n, i, c, t;
@@ -109,10 +109,10 @@ static void sparse(sy_ctx *ctx, int64_t k, float out[REQUESTS][DIM])
                                                       .count = sy_vec(&n, count, SY_I64, REQUESTS)}));
 
     /* Their rows. */
-    const int64_t shape[3] = {REQUESTS, k, 2 * DIM};
+    const int64_t shape[3] = {REQUESTS, k, ROW};
     const DLTensor to = sy_tensor(gathered, SY_F32, 3, shape);
     check(ctx, sy_kv_gather(
-                   ctx, &(sy_kv_gather_args){.cache = sy_mat(&c, cache, SY_F32, REQUESTS * TOKENS, 2 * DIM),
+                   ctx, &(sy_kv_gather_args){.cache = sy_mat(&c, cache, SY_F32, ROWS, ROW),
                                              .indices = sy_mat(&i, ids, SY_I32, REQUESTS, k),
                                              .block_table = sy_mat(&t, block_table, SY_I32, REQUESTS, BLOCKS),
                                              .counts = sy_vec(&n, count, SY_I64, REQUESTS),
@@ -121,7 +121,7 @@ static void sparse(sy_ctx *ctx, int64_t k, float out[REQUESTS][DIM])
                                              .out = &to}));
     for (int b = 0; b < REQUESTS; b++) {
         for (int64_t j = 0; j < count[b]; j++)
-            rows[j] = gathered + (b * k + j) * 2 * DIM;
+            rows[j] = gathered + (b * k + j) * ROW;
         attend(query[b], rows, count[b], out[b]);
     }
 }
@@ -130,12 +130,13 @@ int main(void)
 {
     static const int64_t ks[] = {4, 10, 20, TOKENS};
     float want[REQUESTS][DIM], got[REQUESTS][DIM];
+    float error = 0;
     sy_ctx *ctx = NULL;
     check(ctx, sy_ctx_create(&ctx, NULL));
     fill();
     dense(want);
     for (int i = 0; i < 4; i++) {
-        float error = 0;
+        error = 0;
         sparse(ctx, ks[i], got);
         for (int b = 0; b < REQUESTS; b++)
             for (int d = 0; d < DIM; d++)
@@ -143,7 +144,7 @@ int main(void)
         printf("k = %2lld: largest difference from dense attention %.3g\n", (long long)ks[i], (double)error);
     }
     sy_ctx_destroy(ctx);
-    if (memcmp(got, want, sizeof got) != 0) {
+    if (error != 0) {
         fprintf(stderr, "with all tokens the result is not that of dense attention\n");
         return 1;
     }

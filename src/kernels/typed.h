@@ -87,7 +87,7 @@ SYI_INLINE uint64_t syi_bits_of(const uint8_t *byte)
     uint64_t bits = 0;
     for (int i = 0; i < SYI_BLOCK / 8; i++) {
         uint64_t eight;
-        memcpy(&eight, byte + 8 * i, sizeof eight);
+        memcpy(&eight, byte + (size_t)i * 8, sizeof eight);
         bits |= (eight * UINT64_C(0x0102040810204080) >> 56) << (8 * i);
     }
     return bits;
@@ -104,7 +104,7 @@ SYI_INLINE uint64_t syi_bits_of(const uint8_t *byte)
             uint8_t in[SYI_BLOCK]; \
             memcpy(block, (const char *)x + b * sizeof block, sizeof block); \
             for (int i = 0; i < SYI_BLOCK; i++) { \
-                const uint##width##_t flip = (uint##width##_t)((int##width##_t)block[i] >> top) >> 1; \
+                const uint##width##_t flip = (uint##width##_t)((int##width##_t)block[i] >> (top)) >> 1; \
                 in[i] = (uint##width##_t)((block[i] ^ flip) - low) <= span; \
             } \
             bits[b] = syi_bits_of(in); \

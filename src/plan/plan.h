@@ -43,7 +43,7 @@
     X(KV_GATHER, kv_gather) \
     X(KV_TRANSLATE, kv_translate) \
     X(KV_SLOTS, kv_slots) \
-    CPU(KV_SELECT, kv_select) \
+    X(KV_SELECT, kv_select) \
     X(KV_SCATTER, kv_scatter) \
     X(KV_RAGGED, kv_ragged) \
     X(KV_BLOCKS, kv_blocks) \

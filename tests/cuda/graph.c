@@ -64,9 +64,9 @@ static void give_back(sy_ctx *ctx, struct moved *m)
 
 /* ---- A decode step ---- */
 
-/* Route, permute and back, store rows in a cache, gather from it, sample, verify drafts: lines of the cases, with contents of any
-   seed. The words make some contents wrong. */
-enum { STEP = 7 };
+/* Route, permute and back, store rows in a cache, select some, gather from it, sample, verify drafts: lines of the cases, with contents
+   of any seed. The words make some contents wrong. */
+enum { STEP = 8 };
 static const struct {
     const char *op, *line, *wrong; /* line: NULL, `small` of the case */
 } step[STEP] = {
@@ -74,6 +74,8 @@ static const struct {
     {.op = "moe_permute"},
     {.op = "moe_unpermute"},
     {.op = "kv_scatter", .wrong = " faults=3"},
+    {"kv_select", "f32 i32 requests=3 Q=2 N=9 k=4 table S=4 blocks=6 n=4 lengths indices slots count",
+     " faults=3"},
     {.op = "kv_gather", .wrong = " faults=3"},
     {"sample",
      "f32 B=2 V=40 M=4 overridden logprob_mode=final top token kept logprob top_token top_k "

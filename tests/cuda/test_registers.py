@@ -31,6 +31,8 @@ ALLOWED = {
     "top_k_rows": (640, "the same, where its own steps do not do"),
     "weigh_parts": (256, "the same"),
     "nucleus_rows": (640, "the same, where the nucleus of a row is wide"),
+    "select_rows": (192, "steps of kv_select that run once for a row, at 64 registers so that two blocks fit a multiprocessor"),
+    "9sort_rows": (64, "the same: numbers of a row, across a sort that is out of line"),
 }
 
 FATBIN, CUBIN, ELF, ZSTD = b"\x50\xed\x55\xba", 2, b"\x7fELF", 0x8000

@@ -77,6 +77,35 @@ SYC_INLINE void syc_cluster_ready()
 #endif
 }
 
+/* All threads of all blocks: what they stored before is seen by each of them. Without clusters, of the block.
+ */
+static __device__ __forceinline__ void syc_cluster_sync()
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    emulator::sync_cluster();
+#elif defined(SYC_HAS_CLUSTERS)
+    __syncwarp();
+    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+#else
+    __syncthreads();
+#endif
+}
+
+/* A number in the shared memory of block `rank`. */
+static __device__ __forceinline__ u32 syc_peek(const u32 *p, [[maybe_unused]] u32 rank)
+{
+#ifdef SWITCHYARD_CUDA_EMULATED
+    return *(u32 *)emulator::in_block((void *)p, rank);
+#elif defined(SYC_HAS_CLUSTERS)
+    u32 v;
+    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(v) : "r"(syc_address_in(p, rank)) : "memory");
+    return v;
+#else
+    return *p;
+#endif
+}
+
 /* Stores a number into block `rank`, which has it when its gate is open. */
 SYC_INLINE void syc_send([[maybe_unused]] u64 *to, [[maybe_unused]] u32 rank, [[maybe_unused]] u64 v,
                          [[maybe_unused]] u64 *gate)

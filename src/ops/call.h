@@ -184,7 +184,7 @@ struct syi_call {
     /* The fields below are not cleared: that would take as long as the checks of a small call. Nor is the part of the plan that is
        of other operators. */
     union syi_args args;
-    int tail[SYI_MAX_TENSORS];     /* trailing dimensions that form one contiguous row */
+    uint8_t tail[SYI_MAX_TENSORS]; /* trailing dimensions that form one contiguous row */
     int64_t span[SYI_MAX_TENSORS]; /* bytes of each tensor of a compact call */
     int64_t extent[32];            /* by letter & 31 */
     struct syi_coded coded_rows;   /* of an operator with a row_format, whose description is executed */

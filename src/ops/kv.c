@@ -142,7 +142,7 @@ static void take_plane(struct syi_call *call)
     call->tensor[cache] = syi_looked_at(call, cache) ? plane.cache : NULL;
     call->tensor[dense] = syi_looked_at(call, dense) ? plane.rows : NULL;
     call->tail[dense] = plane.cache != NULL && plane.cache->ndim > 3 && syi_kv_unpacked(call) == 0
-                            ? plane.cache->ndim - 2
+                            ? (uint8_t)(plane.cache->ndim - 2)
                             : 1;
     take_scale(call, plane.scale);
     if (sets->rules[4] != 0)

@@ -41,8 +41,8 @@ static void take_plane(struct syi_call *call)
         plane = syi_kv_further(sets);
     call->tensor[from] = plane.cache;
     call->tensor[DST] = plane.rows;
-    call->tail[from] = tail_of(plane.cache);
-    call->tail[DST] = tail_of(plane.rows);
+    call->tail[from] = (uint8_t)tail_of(plane.cache);
+    call->tail[DST] = (uint8_t)tail_of(plane.rows);
 }
 
 static sy_status check_given(struct syi_call *call, void *data)

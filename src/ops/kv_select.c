@@ -30,7 +30,7 @@ enum {
 static const sy_field_info fields[] = {
     [SCORES] = SYI_INPUT(scores, SYI_FLOAT_TYPES, 0, 1, SYI_MAX_RANK, "... N", "a score for every position"),
     [LENGTHS] = SYI_OPTIONAL(lengths, SYI_INDEX_TYPES, 0, 1, 1, "B",
-                             "columns of each row, or of the last row of each request; missing: all"),
+                             "columns of each row, or of each request's last; missing: all"),
     [ROW_START] =
         SYI_OPTIONAL(row_start, SYI_INDEX_TYPES, 0, 1, 1, "B", "first column of each row; missing: 0"),
     [ROW_K] = SYI_PER_ROW(row_k, SYI_INDEX_TYPES, 0, "most positions of each row; missing: k"),

@@ -27,7 +27,7 @@ static void set_tails(struct syi_call *call)
     static const int with_rows[] = {ROWS, EXTRA, OUT_ROWS, OUT_EXTRA};
     for (size_t i = 0; i < sizeof with_rows / sizeof *with_rows; i++)
         if (call->tensor[with_rows[i]] != NULL)
-            call->tail[with_rows[i]] = call->tensor[with_rows[i]]->ndim - 1;
+            call->tail[with_rows[i]] = (uint8_t)(call->tensor[with_rows[i]]->ndim - 1);
 }
 
 static sy_status bind(struct syi_call *call)

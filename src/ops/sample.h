@@ -16,15 +16,15 @@
     [SEED] = SYI_PER_ROW(seed, SYI_COUNTER_TYPES, 0, "seed of noise made by the operator")
 
 #define SYI_SAMPLE_STAGES \
-    [TOP_N_SIGMA] = SYI_PER_ROW(top_n_sigma, SYI_F32, LOGITS + 1, \
-                                "keep logits within n deviations of the largest; disabled when <= 0"), \
-    [TYPICAL_P] = SYI_PER_ROW(typical_p, SYI_F32, LOGITS + 1, \
-                              "keep mass p of tokens nearest to the entropy; disabled when >= 1"), \
+    [TOP_N_SIGMA] = \
+        SYI_PER_ROW(top_n_sigma, SYI_F32, LOGITS + 1, "keep logits n deviations from the top; off: <= 0"), \
+    [TYPICAL_P] = \
+        SYI_PER_ROW(typical_p, SYI_F32, LOGITS + 1, "keep mass p nearest to the entropy; off: >= 1"), \
     [XTC_PROBABILITY] = SYI_PER_ROW(xtc_probability, SYI_F32, LOGITS + 1, \
-                                    "how often tokens before the last likely one are removed"), \
+                                    "how often likely tokens but the last are removed"), \
     [XTC_THRESHOLD] = SYI_PER_ROW(xtc_threshold, SYI_F32, LOGITS + 1, "what is likely; missing: .1"), \
-    [DYNATEMP_RANGE] = SYI_PER_ROW(dynatemp_range, SYI_F32, LOGITS + 1, \
-                                   "temperature by entropy, so far up and down; disabled when <= 0"), \
+    [DYNATEMP_RANGE] = \
+        SYI_PER_ROW(dynatemp_range, SYI_F32, LOGITS + 1, "spread of the temperature by entropy; off: <= 0"), \
     [DYNATEMP_EXPONENT] = \
         SYI_PER_ROW(dynatemp_exponent, SYI_F32, LOGITS + 1, "of the share of the entropy; missing: 1")
 

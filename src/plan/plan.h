@@ -60,7 +60,7 @@
 enum syi_op_id { SYI_OPERATORS(SYI_OP_ID) SYI_N_OPS, SYI_N_BACKEND_OPS = SYI_ALL_TO_ALL_DISPATCH };
 #undef SYI_OP_ID
 
-enum { SYI_MAX_TENSORS = 40 }; /* of an operator */
+enum { SYI_MAX_TENSORS = 36 }; /* of an operator */
 
 /* A tensor as rows: row r begins at data + r*stride. data is NULL for a tensor that was not given. */
 struct syi_rows {

@@ -9,7 +9,7 @@ import unittest
 
 from st import CLI, OPERATORS, ROOT, CliTest
 
-READS = ["moe_route", "moe_ids_from_map", "sample", "sample_verify", "sample_overrides", "moe_capacity", "moe_dispatch_grad_gate"]
+READS = ["kv_select", "moe_route", "moe_ids_from_map", "sample", "sample_verify", "sample_overrides", "moe_capacity", "moe_dispatch_grad_gate"]
 FILLS = ["moe_map_from_ids", "sample_noise"]
 
 

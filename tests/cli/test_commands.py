@@ -201,7 +201,7 @@ class Documents(CliTest):
             with open(page, encoding="utf-8") as file:
                 lines = re.findall(rf"switchyard ({'|'.join(COMMANDS)})\b([^`\n#]*)", file.read())
             for command, rest in lines:
-                names = [command, *(word for word in rest.split()[:1] if command == "run" and word in OPERATORS)]
+                names = [command, *(word for word in rest.split() if command in ("run", "info") and word in OPERATORS)]
                 text = "".join(self.out("help", name) for name in names) + " --help "
                 options = re.findall(r"--[a-z][\w-]*", rest)
                 seen += len(options)

@@ -55,7 +55,8 @@ static bool has_stages(const struct row *s)
     const bool filters = r->top_p < 1.0f || r->min_p > 0.0f;
     if (s->n_sigma > 0.0f || s->typical < 1.0f || s->xtc > 0.0f || s->range > 0.0f)
         return true;
-    if (p->list_token.data != NULL || p->list_prob.data != NULL)
+    if (p->list_token.data != NULL || p->list_prob.data != NULL ||
+        (p->noise == SY_NOISE_Q && p->args.q_order == SY_Q_LIST)) /* q by place in the list */
         return true;
     return (p->stages == SY_STAGES_LLAMA && r->inv_t != 1.0f && filters) ||
            (p->stages == SY_STAGES_VLLM && r->min_p > 0.0f && r->top_p < 1.0f);

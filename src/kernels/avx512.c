@@ -211,7 +211,10 @@ static bool find_slots(void *slot, const void *token, const void *row, const str
             good = _mm512_mask_cmplt_epu32_mask(good, r, words(l.rows));
             at = _mm512_add_epi32(column, _mm512_mullo_epi32(r, words(l.columns)));
         }
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion" /* in gcc's macro, without optimisation */
         const __m512i block = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), good, at, l.block, 4);
+#pragma GCC diagnostic pop
         const __m512i s =
             _mm512_add_epi32(t, _mm512_mullo_epi32(_mm512_sub_epi32(block, column), words(l.size)));
         good = _mm512_mask_cmplt_epu32_mask(good, block, words(l.n_blocks));

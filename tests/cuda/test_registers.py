@@ -32,6 +32,10 @@ ALLOWED = {
     "weigh_parts": (256, "the same"),
     "nucleus_rows": (640, "the same, where the nucleus of a row is wide"),
     "select_rows": (192, "steps of kv_select that run once for a row, at 64 registers so that two blocks fit a multiprocessor"),
+    "6add_upI": (64, "sums of rows of any alignment, whose windows are shifted: a few registers are spilled"),
+    "syc_fan_windows": (192, "the same: places of a row, across divisions that are out of line"),
+    "sum_groupsI18syc_window_numbers": (144, "the same"),
+    "10build_rowsILb": (104, "steps of sample_overrides that run once for a token, at 64 registers"),
     "9sort_rows": (64, "the same: numbers of a row, across a sort that is out of line"),
 }
 
